@@ -37,7 +37,7 @@ from tidemill.cluster.core.changes import plan
 from tidemill.cluster.core.image import TOPICS, Image, TopicCreated, encode_state, encode_topic, state_key
 from tidemill.cluster.core.placement import place
 from tidemill.cluster.core.registration import BROKERS, Endpoint, Registration, encode_registration
-from tidemill.cluster.core.view import Told, View
+from tidemill.cluster.core.view import KeyChange, View
 from tidemill.cluster.etcd import EtcdCoordination
 from tidemill.model import broker_settings
 from tidemill.streams.memory import MemoryLogStore
@@ -124,14 +124,16 @@ async def election(url: str, partitions: int) -> tuple[float, float]:
     return created, elected
 
 
-def changes(partitions: int) -> list[Told]:
+def changes(partitions: int) -> list[KeyChange]:
     """A topic whose partitions have all changed, and three brokers."""
     topic_id = UUID(int=1)
     topic = Image().apply(TopicCreated("bench", topic_id, place(NODES, 0, partitions, 3), {})).by_name["bench"]
-    told = [Told(TOPICS + "bench", encode_topic(topic), 1)]
-    told += [Told(state_key(topic_id, info.index), encode_state(info), 2) for info in topic.partitions]
+    told = [KeyChange(TOPICS + "bench", encode_topic(topic), 1)]
+    told += [KeyChange(state_key(topic_id, info.index), encode_state(info), 2) for info in topic.partitions]
     told += [
-        Told(f"{BROKERS}{node}", encode_registration(Registration(node, uuid4(), uuid4(), kafka=Endpoint("h", 1))), 3)
+        KeyChange(
+            f"{BROKERS}{node}", encode_registration(Registration(node, uuid4(), uuid4(), kafka=Endpoint("h", 1))), 3
+        )
         for node in NODES
     ]
     return told
@@ -154,7 +156,7 @@ def memory(partitions: int) -> int:
 def planning(partitions: int) -> float:
     """Seconds to decide the elections after the loss of a broker."""
     view = View({})
-    view.apply([*changes(partitions), Told(f"{BROKERS}3", None, 4)])
+    view.apply([*changes(partitions), KeyChange(f"{BROKERS}3", None, 4)])
     started = time.perf_counter()
     found = list(plan(view.image))
     elapsed = time.perf_counter() - started

@@ -137,7 +137,7 @@ def test_carriers_do_not_decide_but_go_on(
     brokers: Brokers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = CommandLine(brokers.address(2), capsys, monkeypatch)
-    assert "broker 1 is there; stop it" in shell.refused(1, "cluster", "forget", "1")
+    assert "broker 1 is running; stop it" in shell.refused(1, "cluster", "forget", "1")
     brokers.kill(1)
     time.sleep(2 * TTL_MS / 1_000)
     assert not brokers.keys("controller"), "a carrier has become the controller"

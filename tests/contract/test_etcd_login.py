@@ -116,7 +116,7 @@ def test_serve_says_what_is_wrong_in_one_line_and_never_the_password(
     login = f"{USER}:{QUOTED}@"
     for url, said in (
         (f"etcd://{login}{hosts}/guarded?{files}", "TLS with"),
-        (f"etcd://{login}{hosts}/guarded?ca=/nowhere.pem", "the ca of etcd, /nowhere.pem, cannot be read"),
+        (f"etcd://{login}{hosts}/guarded?ca=/nowhere.pem", "the ca file of the etcd URL, /nowhere.pem, cannot be read"),
         (address(guarded, ours, f"{USER}:not-it@"), "authentication failed"),
     ):
         flags = {
@@ -140,10 +140,10 @@ def test_serve_says_what_is_wrong_in_one_line_and_never_the_password(
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("etcd://me@h:1", "the login of etcd at h:1 is not user:password"),
-        ("etcd://h:1?cert=/dev/null", "cert and key together"),
-        ("etcd://h:1?color=blue", "knows no option 'color'"),
-        ("http://u:secret@h:1", "'h:1' is not an address of etcd"),
+        ("etcd://me@h:1", "the login in the URL of etcd at h:1 is incomplete"),
+        ("etcd://h:1?cert=/dev/null", "only one of cert and key"),
+        ("etcd://h:1?color=blue", "unknown option 'color'"),
+        ("http://u:secret@h:1", "'h:1' is not an etcd URL"),
         ("etcd://u:secret@h:p", "'h:p' is not host:port"),
     ],
 )

@@ -133,7 +133,7 @@ def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(postgr
         (writes._CLAIMED, (1, [1])),
         (writes._OURS_TO_CHANGE, (1, [1], [NOW])),
         (writes._DELETE, (1, [1], [NOW])),
-        (writes._BURY, (1, 1, NOW, 2, "dead")),
+        (writes._MOVE_DEAD, (1, 1, NOW, 2, "dead")),
     ],
     ids=["first-leases", "completions", "claims", "states", "removals", "burials"],
 )

@@ -11,7 +11,6 @@ import pytest
 
 from tidemill.timelines.core import errors
 from tidemill.timelines.core.lease import (
-    Bury,
     Cancel,
     Claim,
     Command,
@@ -20,6 +19,7 @@ from tidemill.timelines.core.lease import (
     Extend,
     LeaseGrant,
     Move,
+    MoveToDeadLetters,
     Release,
     decide,
     take,
@@ -359,16 +359,16 @@ def test_a_spent_message_is_buried_in_one_step(opening: Opening) -> None:
         await store.govern(MakeReady("dead"))
         await store.schedule("line", [new("a", key=b"k")])
         lease = await leased(store, "a")
-        bury = Bury(lease.seq, lease.token, "dead")
-        assert await store.settle("line", [bury], now_ms=NOW) == [CommandOutcome.STALE]  # the lease is live
+        move = MoveToDeadLetters(lease.seq, lease.token, "dead")
+        assert await store.settle("line", [move], now_ms=NOW) == [CommandOutcome.STALE]  # the lease is live
         ended = lease.until_ms
-        assert await store.settle("line", [bury, bury], now_ms=ended) == [CommandOutcome.DONE, CommandOutcome.MISSING]
+        assert await store.settle("line", [move, move], now_ms=ended) == [CommandOutcome.DONE, CommandOutcome.MISSING]
         assert await everything(store) == []
         (dead,) = await everything(store, line="dead")
         assert (dead.due_ms, dead.attempts, dead.holder, dead.key, dead.body) == (ended, 0, None, b"k", b"a")
         assert dead.id == f"a@line.{lease.seq}"
         with pytest.raises(errors.UnknownTimeline):
-            await store.settle("line", [Bury(lease.seq, 9, "nowhere")], now_ms=ended)
+            await store.settle("line", [MoveToDeadLetters(lease.seq, 9, "nowhere")], now_ms=ended)
 
     play(opening, scenario)
 

@@ -89,7 +89,7 @@ def test_refusals_are_one_line(tidemill: CommandLine, words: list[str], code: in
 def test_refusals_about_a_topic_that_exists(tidemill: CommandLine) -> None:
     tidemill.fine("topic", "create", "there", "-p", "2")
     assert "nothing to change" in tidemill.refused(WRONG_USE, "topic", "alter", "there")
-    assert "can only become more" in tidemill.refused(FAILED, "topic", "alter", "there", "-p", "1")
+    assert "give a larger number" in tidemill.refused(FAILED, "topic", "alter", "there", "-p", "1")
     assert "--yes" in tidemill.refused(WRONG_USE, "topic", "delete", "there")
     assert "there" in tidemill.fine("topic", "list").out
 

@@ -231,12 +231,12 @@ def test_doctor_looks_at_servers(world: World) -> None:
 
 def test_all_brokers_of_a_cluster_have_the_same_servers(world: World, tmp_path: Path) -> None:
     said = refusal(tmp_path, coordination=world.coordination, streams="segments:")
-    assert said.startswith("error: the brokers of this cluster keep streams at clickhouse://127.0.0.1:")
+    assert said.startswith("error: the other brokers store streams at clickhouse://127.0.0.1:")
     assert said.endswith("start all with the same --streams")
 
 
 def test_brokers_keep_no_copies_of_what_servers_keep(world: World) -> None:
-    with pytest.raises(KafkaException, match="replication factor is 1"):
+    with pytest.raises(KafkaException, match="use replication factor 1"):
         world.create("copied", copies=2)
     world.create("settled")
     place = Partition("settled", 0)

@@ -99,5 +99,5 @@ def test_where_a_topic_is_spread_is_chosen_once(world: tuple[list[Server], Broke
         admin.create_topics([wanted])["too-wide"].result(WAIT_S)
     with Broker() as plain:
         admin = AdminClient({"bootstrap.servers": plain.bootstrap_servers})
-        with pytest.raises(Exception, match="is for topics on ClickHouse servers"):
+        with pytest.raises(Exception, match="applies to topics on ClickHouse servers"):
             admin.create_topics([wanted])["too-wide"].result(WAIT_S)

@@ -118,7 +118,7 @@ def test_a_full_disk_is_an_alert_and_can_be_read(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(Partitions, "lacks_room", True)
         health = await client.get("/health")
         assert (health.status_code, health.json()["state"]) == (503, "degraded")
-        assert health.json()["streams"]["reasons"] == ["the disk is full: records are refused until there is room"]
+        assert health.json()["streams"]["reasons"] == ["the disk is full: records are rejected until space is free"]
         assert (await client.get("/health/ready")).status_code == 200
 
     with_door(tmp_path, check)

@@ -200,7 +200,7 @@ def test_changes_in_json(run: Run, name: str) -> None:
         (("schedule", "x", "--in", "soon", "body"), 2, "is not a duration"),
         (("schedule", "x", "--at", "someday", "body"), 2, "is not a time"),
         (("timeline", "create", "bad name"), 1, "timeline name"),
-        (("timeline", "create", "t", "--dealer", "cards"), 1, "is not a value of dealer"),
+        (("timeline", "create", "t", "--dealer", "cards"), 1, "is not a valid value of dealer"),
         (("timeline", "histogram", "t", "--to", "2001-01-01"), 2, "--to must be after --from"),
         (("timeline", "nonsense"), 2, "nonsense"),
     ],

@@ -1,1 +1,1 @@
-"""The node: introduces the concepts to each other."""
+"""The broker: connects topics, partitions, coordination, groups, transactions and timelines."""

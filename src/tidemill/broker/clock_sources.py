@@ -1,4 +1,4 @@
-"""Other clocks that this broker compares its own with: those of the other brokers and of coordination."""
+"""The other clocks that this broker compares its own with: those of the other brokers and of coordination."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ COORDINATION = "coordination"
 
 
 class BrokerClocks:
-    """Reads the clocks of the other brokers, give or take half of the round trip."""
+    """Reads the clocks of the other brokers; the error is half of the round trip."""
 
     def __init__(self, watch: ClockWatch, peers: Peers, others: Callable[[], Iterable[int]]) -> None:
         self._watch = watch
@@ -23,24 +23,24 @@ class BrokerClocks:
         self._others = others
 
     async def read(self) -> list[Reading]:
-        """Every broker that answers."""
-        found = await asyncio.gather(*map(self._one, self._others()))
-        return [reading for reading in found if reading is not None]
+        """One reading for every broker that answers."""
+        readings = await asyncio.gather(*map(self._one, self._others()))
+        return [reading for reading in readings if reading is not None]
 
     async def _one(self, node_id: int) -> Reading | None:
         try:
             asked_ms = self._watch.boot_ms()
-            told = await self._peers.clock(node_id)
-        except (TidemillError, OSError):  # its absence is not the clock's matter
+            found = await self._peers.clock(node_id)
+        except (TidemillError, OSError):  # an unreachable broker does not concern the clock
             return None
-        if told is None:
+        if found is None:
             return None
         middle_ms, error_ms = _middle(asked_ms, self._watch.boot_ms())
-        return Reading(DoubtKind.BROKERS, f"broker {node_id}", told.wall_ms, error_ms, middle_ms, told.is_trusted)
+        return Reading(DoubtKind.BROKERS, f"broker {node_id}", found.wall_ms, error_ms, middle_ms, found.is_trusted)
 
 
 class CoordinationClock:
-    """Reads the clock of coordination, where it has one."""
+    """Reads the clock of coordination, if it has one."""
 
     def __init__(self, watch: ClockWatch, coordination: Coordination) -> None:
         self._watch = watch
@@ -49,11 +49,11 @@ class CoordinationClock:
     async def read(self) -> list[Reading]:
         """One reading, or none."""
         asked_ms = self._watch.boot_ms()
-        told = await self._coordination.clock()
-        if told is None:
+        found = await self._coordination.clock()
+        if found is None:
             return []
         middle_ms, error_ms = _middle(asked_ms, self._watch.boot_ms())
-        return [Reading(DoubtKind.COORDINATION, COORDINATION, told.ms, told.error_ms + error_ms, middle_ms)]
+        return [Reading(DoubtKind.COORDINATION, COORDINATION, found.ms, found.error_ms + error_ms, middle_ms)]
 
 
 def compare_with(
@@ -83,6 +83,6 @@ def clock_gauges(watch: ClockWatch) -> Callable[[], Iterable[Gauge]]:
 
 
 def _middle(asked_ms: int, answered_ms: int) -> tuple[int, int]:
-    """The moment in the middle of a round trip, and half of its length."""
+    """The middle of a round trip, and half of its length."""
     half_ms = (answered_ms - asked_ms) // 2
     return asked_ms + half_ms, half_ms + 1

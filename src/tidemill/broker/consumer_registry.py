@@ -1,11 +1,11 @@
-"""The consumers of timelines in coordination: what is connected here is written there, what others wrote is read.
+"""The registry of timeline consumers: writes the local consumers to coordination and reads those of other brokers.
 
-One task writes. It compares who should be registered with what the view shows and mends the difference, so that it does
-not matter what was lost on the way: a write, an answer, or a whole session with every key of it. There is no traffic
-between brokers: each hears of the others' consumers by the watch that tells it everything else.
+One task writes. It compares the consumers that should be registered with the view and corrects the differences. So it
+does not matter what was lost: a write, an answer, or a whole session with all its keys. Brokers do not send consumers
+to each other. Each broker sees the others' consumers through the metadata watch.
 
-An id is one consumer. Who connects takes the place of one of the same id at another broker; that broker sees that the
-key is not its own any more, and does not fight for it.
+An id is one consumer. A new connection takes over the id from a consumer at another broker. That broker sees that the
+key is no longer its own, and does not take it back.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = structlog.get_logger("tidemill.broker")
 
 
 class ConsumerRegistry:
-    """Who is at the timelines, here and elsewhere."""
+    """The consumers of timelines on all brokers."""
 
     def __init__(
         self, coordination: Coordination, metadata: ClusterMetadata, membership: Membership, clock_ms: Callable[[], int]
@@ -41,40 +41,40 @@ class ConsumerRegistry:
         self._clock_ms = clock_ms
         self._here: dict[tuple[str, str], DealtConsumer] = {}
         self._claims: set[tuple[str, str]] = set()
-        """Those that came after whoever has their key."""
+        """Consumers that connected after the current holder of their key."""
         self._heard: Callable[[Iterable[str]], None] = lambda _timelines: None
         self._fresh = asyncio.Event()
 
     def enter(self, timeline: str, member: DealtConsumer) -> None:
-        """A consumer is connected here."""
+        """Register a consumer that is connected here."""
         self._here[timeline, member.id] = member
         self._claims.add((timeline, member.id))
         self._fresh.set()
 
     def leave(self, timeline: str, consumer: str) -> None:
-        """It is not, or cannot work."""
+        """Remove a consumer that disconnected or cannot work."""
         if self._here.pop((timeline, consumer), None) is not None:
             self._claims.discard((timeline, consumer))
             self._fresh.set()
 
-    def seats(self, timeline: str) -> list[ConsumerPlace]:
-        """Everybody who is registered, as far as this broker has heard."""
+    def places(self, timeline: str) -> list[ConsumerPlace]:
+        """All registered consumers, as far as this broker has seen."""
         known = self._metadata.view.consumers.get(timeline, {})
         return [
             ConsumerPlace(DealtConsumer(one.id, one.rack), one.since_ms, one.node_id == self._node_id)
             for one in known.values()
         ]
 
-    def ousted(self, timeline: str) -> list[str]:
-        """Consumers here whose id another broker's consumer has by now."""
+    def displaced(self, timeline: str) -> list[str]:
+        """Consumers here whose id a consumer at another broker has taken over."""
         return [
-            seat.member.id
-            for seat in self.seats(timeline)
-            if not seat.here and (timeline, seat.member.id) in self._here.keys() - self._claims
+            place.member.id
+            for place in self.places(timeline)
+            if not place.here and (timeline, place.member.id) in self._here.keys() - self._claims
         ]
 
     def listen(self, heard: Callable[[Iterable[str]], None]) -> None:
-        """From now on `heard` is told the timelines whose consumers have changed."""
+        """From now on call `heard` with the timelines whose consumers have changed."""
         self._heard = heard
 
     def changed(self, timelines: Iterable[str]) -> None:
@@ -83,20 +83,20 @@ class ConsumerRegistry:
         self._heard(timelines)
 
     async def run(self) -> None:
-        """Keep what is written as it should be, for ever; each start compares everything."""
+        """Keep the registered consumers correct, without end; each start compares everything."""
         self._fresh.set()
         while True:
             await self._fresh.wait()
             self._fresh.clear()
             session = await self._membership.joined()
             try:
-                await self._mend(session)
+                await self._correct(session)
             except CoordinationAway as error:
-                log.warning("consumers cannot be registered yet", error=str(error))
+                log.warning("consumer_registration_failed", error=str(error))
                 await asyncio.sleep(RETRY_S)
                 self._fresh.set()
 
-    async def _mend(self, session: CoordinationSession) -> None:
+    async def _correct(self, session: CoordinationSession) -> None:
         known = self._metadata.view.consumers
         missing = [
             self._write(timeline, member, session)
@@ -109,10 +109,10 @@ class ConsumerRegistry:
             for one in there.values()
             if one.node_id == self._node_id and (timeline, one.id) not in self._here
         ]
-        room = asyncio.Semaphore(WRITES_MAX)
+        slots = asyncio.Semaphore(WRITES_MAX)
 
         async def one_of(work: Coroutine[Any, Any, None]) -> None:
-            async with room:
+            async with slots:
                 await work
 
         ended = await asyncio.gather(*map(one_of, [*missing, *left]), return_exceptions=True)
@@ -121,17 +121,17 @@ class ConsumerRegistry:
                 raise failure
 
     async def _write(self, timeline: str, member: DealtConsumer, session: CoordinationSession) -> None:
-        """Register one, over whoever has its id where it came later; who lost the race looks again."""
+        """Register a consumer, replacing an earlier one with its id; when another write came first, look again."""
         key = consumer_key(timeline, member.id)
         there = self._metadata.view.consumers.get(timeline, {}).get(member.id)
-        # Who takes a place goes on in it: the buckets of an id are the same wherever it is connected.
+        # A consumer that takes over an id keeps its start time. The buckets of an id are the same on every broker.
         since_ms = self._clock_ms() if there is None else there.since_ms
-        attendee = RegisteredConsumer(member.id, member.rack, self._node_id, since_ms)
-        if attendee == there:
+        registered = RegisteredConsumer(member.id, member.rack, self._node_id, since_ms)
+        if registered == there:
             self._claims.discard((timeline, member.id))
             return
         revision = self._metadata.view.revision_of(key)
-        written = await self._coordination.compare_and_put(key, encode_consumer(attendee), revision, session=session)
+        written = await self._coordination.compare_and_put(key, encode_consumer(registered), revision, session=session)
         if written is not None:
             self._claims.discard((timeline, member.id))
         else:
@@ -143,7 +143,7 @@ class ConsumerRegistry:
             await self._see(key)
 
     async def _see(self, key: str) -> None:
-        """Somebody else was faster: look again when this broker has heard of it."""
+        """Another broker wrote first: look again when this broker has seen its write."""
         entry = await self._coordination.get(key)
         revision = 0 if entry is None else entry.revision
         await self._metadata.until(lambda: self._metadata.view.revision_of(key) == revision, RETRY_S)

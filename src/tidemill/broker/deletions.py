@@ -1,17 +1,16 @@
-"""Deletions: how a topic goes.
+"""Deletions: how the brokers delete a topic.
 
-A tombstone in coordination comes first: from then on nobody shows the topic and its name is blocked. Then every broker
-removes what it has of it (its part of the records, offsets that groups committed, records that wait for their time)
-and takes itself out of the tombstone; the owner takes the topic and the states of its partitions out of coordination,
-and the tombstone last. Whoever dies in between is not needed: brokers look at the tombstones when they start, and the
-controller takes over what has lost its owner.
+First a tombstone is written to coordination. From then on the topic is hidden and its name is blocked. Then every
+broker removes its part (records, committed offsets of groups, waiting records) and removes itself from the tombstone.
+The owner removes the topic and the states of its partitions from coordination, and the tombstone last. Any broker may
+die in between: brokers check the tombstones when they start, and the controller takes over from a dead owner.
 
-A broker that is away is not waited for. The tombstone's last version stays as a deletion record under the topic's id,
-which blocks no name, until every such broker has removed its part at its next start. A broker removes a folder only for
-a tombstone or a record of exactly its topic.
+The deletion does not wait for a broker that is down. The last version of the tombstone stays as a deletion record under
+the topic's id, which blocks no name. It is removed when every such broker has removed its part at its next start. A
+broker removes a directory only for a tombstone or a record of exactly its topic.
 
-The work runs beside the following of the image: to forget offsets is to write records, which may have to wait until
-the image has moved on.
+Deletions run in their own tasks, not in the one that follows the image. Removing offsets means writing records, which
+may have to wait until the image has advanced.
 """
 
 import asyncio
@@ -25,10 +24,10 @@ from tidemill.cluster.core.image import TOPICS, Topic, state_key
 from tidemill.cluster.core.tombstones import (
     RECORDS,
     Tombstone,
-    bury,
     decode_tombstone,
     encode_tombstone,
     record_key,
+    tombstone_for,
     tombstone_key,
 )
 from tidemill.cluster.interface import Coordination
@@ -60,24 +59,26 @@ class Deletions:
         self._forget = forget
         self._working: dict[str, asyncio.Task[None]] = {}
 
-    async def bury(self, topic: Topic) -> None:
-        """Begin a deletion and wait for its end."""
-        tombstone = bury(topic, self._node_id, self._metadata.image.brokers)
+    async def delete(self, topic: Topic) -> None:
+        """Start a deletion and wait for its end."""
+        tombstone = tombstone_for(topic, self._node_id, self._metadata.image.brokers)
         key = tombstone_key(topic.name)
         written = await self._coordination.compare_and_put(key, encode_tombstone(tombstone), 0)
         if written is None:
-            raise TopicAlreadyExists(f"topic {topic.name} is being deleted already")
+            raise TopicAlreadyExists(
+                f"topic {topic.name} is already being deleted; wait until the deletion has finished"
+            )
         await self._metadata.caught_up(written)
         working = self._working.get(topic.name)
         if working is not None:
             await asyncio.wait({working})
             if not working.cancelled() and working.exception() is not None:
-                raise KafkaStorageError(f"{topic.name} cannot be removed before a restart: {working.exception()}")
+                raise KafkaStorageError(f"{topic.name} cannot be removed: {working.exception()}; restart the broker")
         if not await self._metadata.until(lambda: not self._blocked(tombstone), FINISHED_S):
             raise RequestTimedOut(f"topic {topic.name} is deleted, but not every broker has removed it yet")
 
     async def remove_here(self) -> None:
-        """At start: remove what was left of topics that were deleted before or meanwhile."""
+        """At start, remove the data of topics that were deleted before the stop or since."""
         for tombstone in self._metadata.view.tombstones.values():
             if self._node_id in tombstone.left:
                 await self._partitions.store.remove(tombstone.name, str(tombstone.topic_id))
@@ -85,7 +86,7 @@ class Deletions:
             await self._follow_record(key)
 
     async def _follow_record(self, key: str) -> None:
-        """Remove what a deletion record names, and take this broker out of the record."""
+        """Remove the data that a deletion record names, and remove this broker from the record."""
         while (entry := await self._coordination.get(key)) is not None:
             record = decode_tombstone(entry.value)
             if self._node_id not in record.left:
@@ -97,14 +98,14 @@ class Deletions:
                 return
 
     def look(self) -> None:
-        """Begin what the tombstones ask of this broker."""
+        """Start the work that the tombstones require of this broker."""
         for name, tombstone in self._metadata.view.tombstones.items():
             if name not in self._working and self._concerned(tombstone):
                 task = self._working[name] = asyncio.create_task(self._work(tombstone))
                 task.add_done_callback(partial(self._done, name))
 
     async def close(self) -> None:
-        """Stop; what is not finished goes on at the next start, or elsewhere."""
+        """Stop; unfinished deletions continue at the next start, or on another broker."""
         working = list(self._working.values())
         for task in working:
             task.cancel()
@@ -116,7 +117,7 @@ class Deletions:
             return
         error = task.exception()
         if error is not None:
-            log.error("a deleted topic cannot be removed yet", topic=name, error=str(error))
+            log.error("topic_removal_failed", topic=name, error=str(error))
         else:
             self.look()
 
@@ -136,14 +137,14 @@ class Deletions:
         await self._take_out(tombstone)
 
     async def _try_to_forget(self, name: str) -> None:
-        """Offsets of a group whose journal cannot be written now are forgotten late, by their age."""
+        """Remove what groups and timelines know of the topic. On failure, the offsets expire later by their age."""
         try:
             await self._forget(name)
         except TidemillError as error:
-            log.warning("what was known of a topic is not forgotten yet", topic=name, error=str(error))
+            log.warning("topic_offsets_removal_failed", topic=name, error=str(error))
 
     async def _take_out(self, tombstone: Tombstone) -> None:
-        """Take this broker out of the tombstone; and all of it out of coordination, when it was the last."""
+        """Remove this broker from the tombstone; after the last one, remove everything from coordination."""
         key = tombstone_key(tombstone.name)
         while True:
             entry = await self._coordination.get(key)
@@ -166,12 +167,12 @@ class Deletions:
                 return
 
     async def _record(self, tombstone: Tombstone) -> None:
-        """Keep the deletion for brokers that are away; written once, also when this is repeated after a crash."""
+        """Store the deletion record for brokers that are down; safe to repeat after a crash."""
         if tombstone.left:
             await self._coordination.compare_and_put(record_key(tombstone.topic_id), encode_tombstone(tombstone), 0)
 
     async def _clear(self, tombstone: Tombstone) -> None:
-        """Everything of the topic but its tombstone."""
+        """Remove everything of the topic except its tombstone."""
         view = self._metadata.view
         keys = [state_key(tombstone.topic_id, index) for index in range(tombstone.partitions)]
         for key in (TOPICS + tombstone.name, *(key for key in keys if view.revision_of(key))):

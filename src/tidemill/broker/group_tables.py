@@ -1,9 +1,9 @@
-"""Groups as tables of ClickHouse servers, for those who ask the servers: who is in a group, and what it has committed.
+"""Consumer groups as ClickHouse tables, for SQL users: the members of each group and its committed offsets.
 
-A worker looks at the groups twice a second and writes what has changed, all of it in one insert for each table and
-server; `groups/core/table_changes.py` says what counts as a change. Inserts fail on their own: a server that is away,
-or a group whose rows are rejected, holds back nothing else. Groups themselves live by their journal: the tables are
-asked for one thing only, when a member joined that another broker has written before.
+A worker reads the groups twice a second and writes the changes, with one insert per table and server.
+`groups/core/table_changes.py` defines what counts as a change. Inserts fail independently: an unreachable server, or a
+group whose rows are rejected, does not delay the others. The journal remains the source of truth for groups. The broker
+reads the tables only to learn when a member joined that another broker has written before.
 """
 
 import asyncio
@@ -31,13 +31,14 @@ from tidemill.sql.table_rows import quoted
 from tidemill.streams.interface import StoreAway
 
 INTERVAL_S = 0.5
-RESTS_PER_LOOK = 20
-"""With very many groups a look takes a while: it may have this share of the time at most. To wait for a slow server is
-no work, and does not make looks rarer."""
-INSERTS_PER_LOOK_MAX = 16
-"""Of one table and server, when rows are rejected: enough to find one group among tens of thousands by halving."""
+PAUSES_PER_PASS = 20
+"""With very many groups a pass takes a while, so a pause of this many times its length follows. The time that a slow
+server takes does not count, and does not make passes rarer.
+"""
+INSERTS_PER_PASS_MAX = 16
+"""For one table and server, when rows are rejected: enough to find one group among tens of thousands by halving."""
 STATEMENT_CHARS_MAX = 100_000
-"""ClickHouse reads statements of 256 KiB unless it is told otherwise."""
+"""The default limit of ClickHouse for a statement is 256 KiB."""
 _NANOSECONDS = pa.timestamp("ns", tz="UTC")
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
 _MEMBERS = pa.schema(
@@ -73,22 +74,22 @@ _OFFSETS = pa.schema(
 )
 NO_GENERATION = -1
 MEMBERS_SERVER = 0
-"""The server that has the members of all groups; offsets are with the partitions they belong to."""
+"""The server that stores the members of all groups. Offsets are stored with their partitions."""
 
 log = structlog.get_logger("tidemill.broker")
 
 
 class TableWriter(Protocol):
-    """Servers that keep the tables."""
+    """Servers that store the tables."""
 
     def owner_of(self, partition: int, spread: int) -> int:
-        """The server that keeps a partition, and the offsets of its readers; `spread` as its topic has it."""
+        """The server that stores a partition and its committed offsets; `spread` as in its topic."""
 
     async def insert(self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0) -> None:
         """Store rows as one block; a repeat with the same token changes nothing."""
 
     async def query(self, sql: str, *, server: int = 0) -> pa.Table:
-        """The rows that a SELECT finds; text comes as bytes."""
+        """The rows of a SELECT; text is returned as bytes."""
 
 
 class GroupRecorder:
@@ -99,26 +100,26 @@ class GroupRecorder:
         self._tables = tables
         self._tokens = (f"{tokens}groups-{number}" for number in count())
         self._recording = Recording()
-        self._looked_s = 0.0
+        self._pass_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the worker."""
         self._task = self._broker.supervisor.keep("group tables", self._run)
 
     async def close(self) -> None:
-        """Write what is left to write, and end."""
+        """Stop the worker and write the remaining changes."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             await self.record()
 
     async def record(self) -> None:
-        """Write what has changed since the last time."""
+        """Write what has changed since the last call."""
         groups = self._broker.groups
         began = time.monotonic()
-        overview = groups.overview(self._broker.view.topic_name)
-        self._looked_s = time.monotonic() - began
+        overview = groups.overview(self._broker.topic_name)
+        self._pass_s = time.monotonic() - began
         joined_ns, failed = await self._join_times(overview)
         changes = self._recording.changes(overview, self._broker.clock_ms(), groups.carries, joined_ns)
         portions = [(server, Changes([], offsets)) for server, offsets in self._by_server(changes.offsets).items()]
@@ -126,10 +127,10 @@ class GroupRecorder:
             portions.append((MEMBERS_SERVER, Changes(changes.members, [])))
         results = await asyncio.gather(*(self._write(server, each) for server, each in portions))
         for error in filter(None, [failed, *results]):
-            log.warning("group_tables_write_failed", error=str(error), next_step="written again at the next look")
+            log.warning("group_tables_write_failed", error=str(error), next_step="retried in the next pass")
 
     async def _join_times(self, overview: Overview) -> tuple[Mapping[MemberPlace, int], Exception | None]:
-        """When members joined that another broker has written before, or why that is not known."""
+        """The join times of members that another broker has written before, or the error of reading them."""
         try:
             return await self._joined(self._recording.unrecorded_members(overview)), None
         except TidemillError as error:
@@ -144,10 +145,10 @@ class GroupRecorder:
         return found
 
     async def _write(self, server: int, changes: Changes) -> Exception | None:
-        """Write what the server accepts, halving what it rejects; the last error, when there was one."""
+        """Write the rows that the server accepts, halving the parts it rejects; the last error, if any."""
         failed: Exception | None = None
         pending = [changes]
-        for _ in range(INSERTS_PER_LOOK_MAX):
+        for _ in range(INSERTS_PER_PASS_MAX):
             if not pending:
                 break
             part = pending.pop(0)
@@ -171,7 +172,7 @@ class GroupRecorder:
             await self._insert("consumer_offsets", _OFFSETS, map(_offset, part.offsets), server)
 
     async def _joined(self, members: Sequence[MemberPlace]) -> Mapping[MemberPlace, int]:
-        """When these have joined, of those that were written before."""
+        """The join times of those members that were written before."""
         known: dict[MemberPlace, int] = {}
         for listed in _portions([f"({quoted(group)}, {quoted(member)})" for group, member in members]):
             found = await self._tables.query(
@@ -191,11 +192,11 @@ class GroupRecorder:
     async def _run(self) -> None:
         while True:
             await self.record()
-            await asyncio.sleep(max(INTERVAL_S, RESTS_PER_LOOK * self._looked_s))
+            await asyncio.sleep(max(INTERVAL_S, PAUSES_PER_PASS * self._pass_s))
 
 
 def _portions(items: Sequence[str]) -> Iterator[str]:
-    """Lists of a length that fits into a statement."""
+    """Lists that fit into a statement."""
     portion: list[str] = []
     size = 0
     for item in items:
@@ -209,7 +210,7 @@ def _portions(items: Sequence[str]) -> Iterator[str]:
 
 
 def _halves(part: Changes) -> list[Changes]:
-    """Two parts of about the same number of groups; nothing when it is a single group."""
+    """Two parts of about the same number of groups; empty for a single group."""
     groups = sorted({each.seen.group_id for each in part.members} | {each.seen.group_id for each in part.offsets})
     if len(groups) == 1:
         return []

@@ -1,4 +1,4 @@
-"""How this broker stands, as it tells the others: healthy, degraded or inactive, why, and whom it serves."""
+"""The health that this broker publishes to the others: its state, the reason, and how many consumers it serves."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -15,16 +15,16 @@ from tidemill.cluster.membership import Membership
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.health import TimelinesState
 
-DISK_FULL = "the disk is full: records are refused until there is room"
-AWAY = "it is not there"
+DISK_FULL = "the disk is full: records are rejected until space is free"
+AWAY = "the broker is not running or cannot be reached"
 FOLDER_HINT = "to get the topic back, stop the broker and run: tidemill repair"
-CLOCK = "the clock is in doubt ({}), nothing is deleted by time; see: tidemill cluster clock"
-"""Kinds of reasons only: what brokers publish must not change with every look."""
+CLOCK = "the clock is in doubt ({}), so nothing is deleted by time; see: tidemill cluster clock"
+"""Only kinds of reasons: a published reason must not change with every check."""
 TOPIC = "topic:"
-"""Before the names of topics among those of timelines."""
+"""The prefix of topic names among timeline names."""
 READER_MS = 10_000
 READERS_MAX = 100_000
-"""So long after its last call a member of a group counts as served here."""
+"""How long after its last call a group member counts as served here."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -35,7 +35,7 @@ class BrokerHealth(NamedTuple):
     state: str
     reason: str
     room: bool
-    """Whether there is room for records."""
+    """Whether the disk has space for records."""
 
 
 def own_health(
@@ -46,7 +46,7 @@ def own_health(
     *,
     shared: bool,
 ) -> BrokerHealth:
-    """What the others should know; in a cluster a broker whose disk failed counts as one that is not there."""
+    """The health of this broker; in a cluster a broker whose disk failed is inactive."""
     full = partitions.store.full or partitions.lacks_room
     broken = partitions.broken()
     if broken:
@@ -67,27 +67,27 @@ def own_health(
 
 
 def notes_of(partitions: Partitions, image: Image) -> list[str]:
-    """What an operator should know although everything is served."""
+    """Notes for the operator about problems that do not affect clients."""
     lost = (found for found in partitions.unknown if found.name not in image.by_name)
-    return [f"the folder of {each.name} ({each.partitions} partitions) has no topic; {FOLDER_HINT}" for each in lost]
+    return [f"the directory of {each.name} ({each.partitions} partitions) has no topic; {FOLDER_HINT}" for each in lost]
 
 
 async def publish(membership: Membership, now: BrokerHealth, consumers: Mapping[str, int]) -> None:
-    """Register what has changed; while coordination is away, the next call tries again."""
+    """Publish a changed state; while coordination is unreachable, the next call tries again."""
     try:
         await membership.remember()
         known = membership.registration
         if (known.state, known.reason) != (now.state, now.reason):
-            log.warning("the state of this broker has changed", state=now.state, reason=now.reason)
+            log.warning("broker_state_changed", state=now.state, reason=now.reason)
         elif known.consumers == consumers:
             return
         await membership.announce(known.but(**now._asdict(), consumers=consumers))
     except CoordinationAway as error:
-        log.warning("the state of this broker cannot be published yet", error=str(error))
+        log.warning("broker_state_publish_failed", error=str(error))
 
 
 class BrokerSummary(NamedTuple):
-    """A broker of the cluster as everybody sees it."""
+    """A broker of the cluster, with its published state."""
 
     broker: int
     roles: tuple[str, ...]
@@ -96,7 +96,7 @@ class BrokerSummary(NamedTuple):
 
 
 def cluster_health(image: Image) -> list[BrokerSummary]:
-    """Every broker that is or was there, or that should carry something: who is not there is inactive."""
+    """Every broker that is or was a member, or that has a replica; a missing broker is inactive."""
     there = {node: BrokerSummary(node, one.roles, one.state, one.reason) for node, one in image.brokers.items()}
     carriers = {node for topic in image.by_name.values() for info in topic.partitions for node in info.replicas}
     roles = {node: known.roles for node, known in image.known.items()}
@@ -105,19 +105,19 @@ def cluster_health(image: Image) -> list[BrokerSummary]:
 
 
 class Readers:
-    """Members of groups that read topics by way of this broker, over gRPC."""
+    """Group members that read topics through this broker, over gRPC."""
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
         self._seen: dict[tuple[str, str], int] = {}
 
     def note(self, topics: Iterable[str], member: str) -> None:
-        """A member called; it is not counted while there are `READERS_MAX` already."""
-        now_ms, room = self._clock_ms(), max(0, READERS_MAX - len(self._seen))
-        self._seen.update(((topic, member), now_ms) for topic in islice(topics, room))
+        """Count a member that called; ignored while there are `READERS_MAX` already."""
+        now_ms, free = self._clock_ms(), max(0, READERS_MAX - len(self._seen))
+        self._seen.update(((topic, member), now_ms) for topic in islice(topics, free))
 
     def counts(self) -> dict[str, int]:
-        """How many members of late read each topic; who was not seen for a while is forgotten."""
+        """The number of recent members per topic; older ones are dropped."""
         oldest_ms = self._clock_ms() - READER_MS
         self._seen = {key: seen_ms for key, seen_ms in self._seen.items() if seen_ms >= oldest_ms}
         found: dict[str, int] = {}
@@ -127,7 +127,7 @@ class Readers:
 
 
 def served(timelines: Dispatcher | None, readers: Readers) -> dict[str, int]:
-    """How many consumers of each timeline and topic are connected here."""
+    """The number of consumers of each timeline and topic that are connected here."""
     names = sorted(timelines.stats) if timelines is not None else []
     counts = {name: len(timelines.consumers(name)) for name in names} if timelines is not None else {}
     return {**{name: count for name, count in counts.items() if count}, **readers.counts()}

@@ -1,7 +1,7 @@
-"""What brokers keep about their cluster in coordination: its id, its secret, servers, and producer ids.
+"""The shared facts of a cluster in coordination: its id, its secret, its stream servers, and producer ids.
 
-Producer ids are taken in blocks: the end of the block is durable before the first id of it is given out, so that no
-id is given out twice, whatever crashes; the rest of a block is lost with the process, and there are 2^63 of them.
+Producer ids are allocated in blocks. The end of the block is durable before its first id is used, so no id is used
+twice, whatever crashes. The rest of a block is lost with the process, which is fine with 2^63 ids.
 """
 
 import asyncio
@@ -21,53 +21,53 @@ RETRIES_MAX = 100
 
 
 async def agree(coordination: Coordination, key: str, value: bytes) -> bytes:
-    """What the key holds: this value if there was none."""
+    """The value of the key; the given value if there was none."""
     await coordination.compare_and_put(key, value, 0)
     entry = await coordination.get(key)
     if entry is None:
-        raise InvalidConfig(f"coordination lost {key}")
+        raise InvalidConfig(f"coordination has no {key} although it was just written; check that etcd keeps its data")
     return entry.value
 
 
 async def cluster_id(coordination: Coordination, fresh: UUID) -> str:
-    """The cluster's id, 22 letters as Kafka writes it; made once."""
+    """The cluster's id, 22 characters in Kafka's format; created once."""
     return (await agree(coordination, CLUSTER_ID, urlsafe_b64encode(fresh.bytes).rstrip(b"="))).decode()
 
 
 async def secret(coordination: Coordination, given: str | None, cluster: str, fresh: UUID) -> bytes:
-    """What brokers of this cluster prove to each other with.
+    """The secret with which the brokers of this cluster authenticate to each other.
 
-    Without a secret of their own they use one that is kept in coordination, which only brokers reach. With one,
-    coordination keeps only a proof of it: brokers that were given different ones find out when they start.
+    Without a configured secret, brokers use one that is stored in coordination, which only brokers can reach. With one,
+    coordination stores only a proof of it, so brokers with different secrets fail at start.
     """
     if not coordination.shared:
         return (given or "").encode()
     if given is None:
         known = await agree(coordination, SECRET, b"kept:" + fresh.hex.encode())
         if not known.startswith(b"kept:"):
-            raise InvalidConfig("the brokers of this cluster have a secret: give it with --cluster-secret")
+            raise InvalidConfig("the brokers of this cluster have a secret; give it with --cluster-secret")
         return known
     proof = b"proof:" + hmac.digest(given.encode(), f"tidemill {cluster}".encode(), "sha256").hex().encode()
     if not hmac.compare_digest(await agree(coordination, SECRET, proof), proof):
-        raise InvalidConfig("the cluster secret is not that of the other brokers; give all the same --cluster-secret")
+        raise InvalidConfig("the cluster secret differs from the other brokers; give all the same --cluster-secret")
     return given.encode()
 
 
 async def same_servers(coordination: Coordination, mine: str) -> None:
-    """Refuse a broker that keeps streams on other servers than those before it, or on none (empty).
+    """Reject a broker whose stream servers differ from those of the earlier brokers, or that has none (empty).
 
-    Any broker may have to lead what is on them.
+    Any broker may have to lead the topics on them.
     """
     entry = await coordination.get(SERVERS)
     known = entry.value.decode() if entry else ""
     if not known and mine:
         known = (await agree(coordination, SERVERS, mine.encode())).decode()
     if known != mine:
-        raise InvalidConfig(f"the brokers of this cluster keep streams at {known}; start all with the same --streams")
+        raise InvalidConfig(f"the other brokers store streams at {known}; start all with the same --streams")
 
 
 class ProducerIds:
-    """Gives out producer ids, each once."""
+    """Allocates producer ids, each once."""
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
@@ -76,7 +76,7 @@ class ProducerIds:
         self._turn = asyncio.Lock()
 
     async def take(self) -> int:
-        """An id that nobody has."""
+        """A new, unused id."""
         async with self._turn:
             if self._next == self._end:
                 self._next = await self._take_block()
@@ -92,4 +92,4 @@ class ProducerIds:
             end = str(start + PRODUCER_ID_BLOCK).encode()
             if await self._coordination.compare_and_put(PRODUCER_IDS, end, revision) is not None:
                 return start
-        raise InvalidConfig(f"{RETRIES_MAX} brokers took producer ids at the same time")
+        raise InvalidConfig(f"no producer ids after {RETRIES_MAX} tries: other brokers took them first; try again")

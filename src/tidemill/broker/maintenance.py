@@ -1,8 +1,8 @@
-"""Tending: what the broker does for its partitions every few seconds.
+"""Periodic maintenance of the partitions of a broker.
 
-Rotation by age, compaction and flushing are looked after in every round, retention in one round of
-`log.retention.check.interval.ms`, or in every round while the disk is full. What is deleted because it is old asks
-the clock first (`may_delete`); retention by size does not.
+Every round handles rotation by age, compaction and flushing. Retention runs once per `log.retention.check.interval.ms`,
+or in every round while the disk is full. Deletion by age is allowed only when the clock is trusted (`may_delete`);
+retention by size does not depend on the clock.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from tidemill.model.errors import TidemillError
 from tidemill.streams.maintenance import MaintenanceTasks
 from tidemill.supervision.supervisor import Supervisor
 
-TENDED_AT_A_TIME = 32
-"""Partitions that are looked after before clients get their turn: about a millisecond."""
+PARTITIONS_PER_TURN = 32
+"""Partitions that are maintained before clients get their turn: about a millisecond."""
 FIRST_RETENTION_MS = 30_000
-"""After a start, other clocks are compared before the first record is deleted because it is old."""
+"""After a start, the clock is compared with others before the first record is deleted by age."""
 
 log = structlog.get_logger("tidemill.broker")
 
 
 class BrokerMaintenance:
-    """Looks after all partitions of a broker."""
+    """Maintains all partitions of a broker."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class BrokerMaintenance:
         self._retention_ms = steady_ms() + min(FIRST_RETENTION_MS, settings.log_retention_check_interval_ms)
 
     async def run(self) -> None:
-        """One round, letting clients in between."""
+        """Run one round, and let clients run in between."""
         retain = self._retention_due()
         for number, partition in enumerate(self._partitions):
-            if number % TENDED_AT_A_TIME == 0:
+            if number % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
             name = f"{partition.topic}-{partition.index}"
             # No await between the two: a time that was read before the clock was corrected must not be used after it.
@@ -56,7 +56,7 @@ class BrokerMaintenance:
             try:
                 await partition.maintain(now_ms, self._settings.producer_id_expiration_ms, tasks)
             except (TidemillError, OSError) as error:
-                log.warning("tending failed", partition=name, error=str(error))
+                log.warning("partition_maintenance_failed", partition=name, error=str(error))
             except Exception as error:  # noqa: BLE001 - one partition must not keep the others from retention
                 self._supervisor.note_failure("partition maintenance", error, about=name)
 

@@ -1,12 +1,12 @@
-"""The manifest of a data directory: which partitions have a folder in it, and which offsets they may have given out.
+"""The manifest of a data directory: which partitions have a directory in it, and which offsets they may have assigned.
 
-A partition is added after its folder is durable, and taken out before its folder is deleted. So a partition that the
-manifest has and that has no folder was removed by something other than the broker, and its offsets were given out once.
+A partition is added after its directory is durable, and removed before its directory is deleted. So a partition that is
+in the manifest and has no directory was removed by something other than the broker, and its offsets were used once.
 
-The bound of a partition is never below an offset that was acknowledged: it is recorded ahead of the records
-(streams/reservation.py), and a stop lowers it to where the log ends. It counts only when files are missing.
+The bound of a partition is never below an acknowledged offset. It is recorded ahead of the records
+(streams/reservation.py), and a stop lowers it to the end of the log. It counts only when files are missing.
 
-A replica that lost records is named under `lost` until it is no longer counted as in sync, whatever crashes meanwhile.
+A replica that lost records is listed under `lost` until it is no longer counted as in sync, whatever crashes meanwhile.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ class PartitionKey(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     bounds: Mapping[PartitionKey, int]
     lost: frozenset[PartitionKey]
 
 
 def encode(contents: Contents) -> bytes:
-    """The bytes of the file: the CRC-32 of the second line, then the line."""
+    """Encode the file: the CRC-32 of the second line, then the line."""
     rows = [[*key, bound] for key, bound in sorted(contents.bounds.items())]
     fields = {"version": VERSION, "partitions": rows, "lost": sorted(contents.lost)}
     body = json.dumps(fields, separators=(",", ":")).encode()
@@ -49,7 +49,7 @@ def encode(contents: Contents) -> bytes:
 
 
 def decode(data: bytes) -> Contents | None:
-    """What the file says; None when it is damaged or of another version."""
+    """Decode the file; None when it is damaged or of another version."""
     try:
         crc, body = data.removesuffix(b"\n").split(b"\n", 1)
         if int(crc, 16) != zlib.crc32(body):
@@ -64,7 +64,7 @@ def decode(data: bytes) -> Contents | None:
 
 
 def read(data_dir: Path) -> Contents | None:
-    """What the directory had; None when the file is missing or damaged."""
+    """The manifest of the directory; None when the file is missing or damaged."""
     try:
         return decode((data_dir / FILE).read_bytes())
     except FileNotFoundError:
@@ -83,7 +83,7 @@ class Manifest:
         self._data_dir = data_dir
         found = read(data_dir)
         self.problem = "" if found is not None else "damaged" if (data_dir / FILE).exists() else "missing"
-        """Why nothing is known of what the directory had; empty when something is."""
+        """Why the previous content is unknown; empty when it is known."""
         self.bounds: dict[PartitionKey, int] = dict(found.bounds) if found is not None else {}
         self.lost: set[PartitionKey] = set(found.lost) if found is not None else set()
         self._writing: asyncio.Task[None] | None = None
@@ -91,7 +91,7 @@ class Manifest:
         self._failed = False
 
     def change(self) -> None:
-        """Write what has changed in `bounds` and `lost`."""
+        """Write the changes of `bounds` and `lost`."""
         self._changed = True
         if self._writing is None:
             self._writing = asyncio.ensure_future(self._write())
@@ -103,11 +103,11 @@ class Manifest:
         return not self._failed
 
     async def raise_bound(self, key: PartitionKey, bound: int) -> int:
-        """Record that offsets below `bound` may be given out; the bound that is durable."""
+        """Record that offsets below `bound` may be assigned; the bound that is durable."""
         before = self.bounds.get(key, 0)
         self.bounds[key] = max(before, bound)
         self.change()
-        # Without room for the manifest there is none for records either; only the broker's own logs go on.
+        # A disk that is too full for the manifest is too full for records. Only the broker's own logs continue.
         return self.bounds.get(key, 0) if await self.written() else before
 
     async def _write(self) -> None:
@@ -119,6 +119,6 @@ class Manifest:
                 self._failed = False
         except OSError as error:
             self._failed = True
-            log.warning("manifest not written", error=str(error))
+            log.warning("manifest_write_failed", error=str(error))
         finally:
             self._writing = None

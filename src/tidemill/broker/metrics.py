@@ -1,8 +1,8 @@
-"""Telemetry: what the doors count, kept as plain numbers.
+"""Broker metrics: plain counters of the Kafka, gRPC and HTTP servers.
 
-Counting is on the hot path, so it is an addition to an attribute: a door asks once for its `ApiTraffic` or
-`TopicTraffic` (a dictionary lookup) and adds to it. Nothing is locked, for everything runs on one event loop. The
-numbers become Prometheus text only when somebody asks for them (exposition.py).
+Counting is on the hot path, so it is an addition to an attribute. A server looks up its `ApiTraffic` or `TopicTraffic`
+once and adds to it. There are no locks, because everything runs on one event loop. The numbers become Prometheus text
+only when it is requested (prometheus.py).
 """
 
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from tidemill.supervision.supervisor import Supervisor
 
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TOPICS_MAX = 10_000
-"""Topics that are counted by name; what comes beyond is counted together."""
+"""The most topics that are counted by name; further ones are counted together."""
 OTHER_TOPICS = "(other)"
 
 
@@ -29,18 +29,18 @@ class ApiTraffic:
         self.errors: dict[int, int] = {}
 
     def answered(self, seconds: float) -> None:
-        """One request was answered after so long."""
+        """Count a request that was answered after so long."""
         self.requests += 1
         self.seconds += seconds
         self.buckets[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
 
     def failed(self, code: int, count: int = 1) -> None:
-        """An answer carried this error, `count` times."""
+        """Count an error code in a response, `count` times."""
         self.errors[code] = self.errors.get(code, 0) + count
 
 
 class TopicTraffic:
-    """What went into and out of one topic."""
+    """The traffic of one topic."""
 
     __slots__ = ("bytes_in", "bytes_out", "records_in")
 
@@ -50,17 +50,17 @@ class TopicTraffic:
         self.bytes_out = 0
 
     def produced(self, size: int, records: int) -> None:
-        """A batch was appended."""
+        """Count an appended batch."""
         self.bytes_in += size
         self.records_in += records
 
     def fetched(self, size: int) -> None:
-        """Batches were sent to a reader."""
+        """Count batches that were sent to a reader."""
         self.bytes_out += size
 
 
 class BrokerMetrics:
-    """Every number of one broker."""
+    """All metrics of one broker."""
 
     def __init__(self, supervisor: Supervisor | None = None) -> None:
         self.supervisor = supervisor or Supervisor()
@@ -71,7 +71,7 @@ class BrokerMetrics:
         self.sources: list[Callable[[], Iterable[Gauge]]] = []
 
     def api(self, name: str) -> ApiTraffic:
-        """The numbers of an API, by the name the protocol gives it."""
+        """The numbers of an API, by its name in the protocol."""
         found = self.apis.get(name)
         if found is None:
             found = self.apis[name] = ApiTraffic()
@@ -86,14 +86,14 @@ class BrokerMetrics:
         return found
 
     def forget_topic(self, name: str) -> None:
-        """A topic was deleted."""
+        """Drop the numbers of a deleted topic."""
         self.topics.pop(name, None)
 
-    def connection_opened(self, door: str) -> None:
-        """A client came in by this door."""
-        self.connections[door] = self.connections.get(door, 0) + 1
-        self.connections_opened[door] = self.connections_opened.get(door, 0) + 1
+    def connection_opened(self, server: str) -> None:
+        """Count a connection that a client opened to this server."""
+        self.connections[server] = self.connections.get(server, 0) + 1
+        self.connections_opened[server] = self.connections_opened.get(server, 0) + 1
 
-    def connection_closed(self, door: str) -> None:
-        """A client left by this door."""
-        self.connections[door] = self.connections.get(door, 0) - 1
+    def connection_closed(self, server: str) -> None:
+        """Count a connection that a client closed."""
+        self.connections[server] = self.connections.get(server, 0) - 1

@@ -1,15 +1,13 @@
-"""The partitions that this broker carries: opened at start, found by name, closed at the end.
+"""The partitions that this broker carries: opened at start, found by name, closed at stop.
 
-In a cluster `follow` also gives every partition its role (replicas.py): it leads, or copies from its leader. A broker
-that is alone has no roles to give: its partitions lead from the start. A partition whose records all brokers see (on
-servers) is open where it is led and nowhere else, and opened anew for every leader epoch: another broker may have
-written it in between.
+In a cluster `follow` also gives every partition its role (replication/roles.py): leader, or follower that copies from
+the leader. On a single broker all partitions lead from the start. A partition on shared servers is open only at its
+leader. It is reopened for every leader epoch, because another broker may have written to it in between.
 
-The store says how a partition is opened and what is left of a topic when it goes; which store that is, the
-composition root decides. One partition that cannot be opened does not keep the others from their readers: it is
-remembered with its error, and every use of it gets that error. Where the reason passes (no room, or a store out of
-reach) `mend` tries again. A topic whose place could not be claimed is not opened at all: its records would lie in a
-folder that nobody knows.
+The store opens partitions and removes the data of deleted topics; the composition root chooses the store. A partition
+that cannot be opened does not block the others. Its error is stored, and every use of it raises that error. When the
+cause can pass (a full disk or an unreachable store), `mend` tries again. A topic whose directory could not be claimed
+is not opened at all, because its records would go to a directory of unknown ownership.
 """
 
 import asyncio
@@ -34,7 +32,7 @@ log = structlog.get_logger("tidemill.broker")
 
 
 class StorageUsage(NamedTuple):
-    """A place for records and what its disk holds; -1 where nobody can say."""
+    """The storage location of records and the size of its disk; -1 when unknown."""
 
     place: str
     total_bytes: int
@@ -42,31 +40,31 @@ class StorageUsage(NamedTuple):
 
 
 class PartitionStore(Protocol):
-    """Where partitions are kept."""
+    """The storage of partitions."""
 
     @property
     def outages(self) -> int:
-        """How often a place of partitions went out of reach or came back."""
+        """How often the storage of partitions became unreachable or reachable again."""
 
     @property
     def full(self) -> bool:
-        """Whether records are refused because there is no room for them."""
+        """Whether records are rejected because the disk is full."""
 
     @property
     def missing(self) -> Sequence[str]:
-        """What was stored at the last stop and is not there now, one line each."""
+        """Data that was stored at the last stop and is missing now, one line each."""
 
     def is_in_tables(self, topic: str) -> bool:
-        """Whether SQL finds the topic's records where they are stored."""
+        """Whether SQL can read the topic's records where they are stored."""
 
     def is_shared(self, storage: str) -> bool:
-        """Whether all brokers see the records of a topic that is made with this `tidemill.storage`."""
+        """Whether all brokers share the records of a topic with this `tidemill.storage`."""
 
     async def servers(self) -> int:
         """Over how many servers the partitions of one topic can be spread."""
 
     async def room(self) -> StorageUsage:
-        """The place, and how much fits into it."""
+        """The storage location, and its total and free space."""
 
     async def open(
         self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str
@@ -74,46 +72,46 @@ class PartitionStore(Protocol):
         """The partition as it was left, or a new one."""
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
-        """Before the first partition of a topic is opened: nothing that is not its own may be found under its name.
+        """Claim the directory of a topic before its first partition is opened; data of other topics is moved away.
 
-        `new`: the topic was created just now, so that whatever lies there without an id is not its own.
+        `new`: the topic was just created, so data without an id under its name is not its own.
         """
 
     async def free_reserve(self) -> bool:
-        """Free the room that is kept for the broker itself; whether there was some."""
+        """Free the disk space that is reserved for the broker itself; whether there was any."""
 
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
-        """Before a partition is opened: whether what it had is gone. With other copies (`copied`) it begins empty."""
+        """Before a partition is opened: whether its data is missing. With other replicas (`copied`) it starts empty."""
 
     async def drop_lost(self, partition: Partition, topic_id: str) -> bool:
-        """Whether a replica lost records, now or before a crash; it keeps only what comes before the first of them."""
+        """Whether a replica lost records, now or before a crash; it keeps the records before the first lost one."""
 
     async def losses_given_up(self) -> None:
-        """Replicas that lost records are not in sync any more; nothing need be remembered of it."""
+        """Clear the record of losses, because replicas that lost records are no longer in sync."""
 
     async def forget(self, topic_id: str, index: int) -> None:
-        """A partition is about to be deleted here: its absence is no loss, whatever crashes."""
+        """Record that a partition is about to be deleted, so that its absence is not a loss after a crash."""
 
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
         """Topics that have records here and are not among the known names."""
 
     async def remove(self, topic: str, topic_id: str) -> None:
-        """What the closed partitions of a deleted topic kept; survives a crash half way, may be called again."""
+        """Remove the data of a deleted topic, whose partitions are closed. Safe to repeat, also after a crash."""
 
     async def close(self, *, clean: bool) -> None:
-        """Every partition is closed; `clean` when all went well, so that the next start may trust the logs."""
+        """Close the store after all partitions; `clean`: all closed without error, so the logs can be trusted."""
 
 
-class _Life(NamedTuple):
-    """What an open partition is: of which topic, and for how long."""
+class _Instance(NamedTuple):
+    """Identifies the instance of an open partition: its topic and, where it matters, its leader epoch."""
 
     topic_id: UUID
     epoch: int | None
-    """The leader epoch for which it was opened, where another one needs another look."""
+    """The leader epoch for which it was opened, if another epoch requires reopening; otherwise None."""
 
 
 class _Claim(NamedTuple):
-    """What became of the claim of a topic's place."""
+    """The outcome of claiming a topic's directory."""
 
     topic_id: UUID
     new: bool
@@ -126,17 +124,17 @@ class Partitions:
     def __init__(self, store: PartitionStore) -> None:
         self.store = store
         self.replicas: ReplicaRoles | None = None
-        self._turn = asyncio.Lock()  # `mend` and `follow` do not open the same partition
+        self._turn = asyncio.Lock()  # `mend` and `follow` must not open the same partition
         self._claims: dict[str, _Claim] = {}
-        self._lives: dict[tuple[str, int], _Life] = {}
+        self._instances: dict[tuple[str, int], _Instance] = {}
         self._roles: dict[tuple[str, int], PartitionInfo] = {}
         self._open: dict[tuple[str, int], Partition] = {}
         self._broken: dict[tuple[str, int], BaseException] = {}
-        self._mended = 0
+        self._reopened = 0
         self._node_id = -1
         self.unknown: list[UnknownTopic] = []
         self.lost: set[tuple[str, int]] = set()
-        """Replicas that lost records with their files: they are not in sync, whatever coordination says."""
+        """Replicas that lost records with their files. They are not in sync, whatever coordination says."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -149,7 +147,7 @@ class Partitions:
         return self._open.get((topic, index))
 
     def get(self, topic: str, index: int) -> Partition:
-        """The partition; the error that keeps it from being used otherwise."""
+        """The partition; raises the error that prevents its use."""
         found = self._open.get((topic, index))
         if found is not None:
             return found
@@ -160,11 +158,11 @@ class Partitions:
 
     @property
     def outages(self) -> int:
-        """How often partitions went out of reach or came back."""
-        return self.store.outages + self._mended
+        """How often partitions became unreachable or reachable again."""
+        return self.store.outages + self._reopened
 
     def is_away(self, topic: str, index: int) -> bool:
-        """Whether what keeps the partition is out of reach for now."""
+        """Whether the store of the partition is unreachable now."""
         found = self._open.get((topic, index))
         return found.away if found is not None else isinstance(self._broken.get((topic, index)), StoreAway)
 
@@ -174,8 +172,8 @@ class Partitions:
         return any(map(lacks_room, self._broken.values()))
 
     async def mend(self, find: Callable[[str], Topic | None]) -> int:
-        """Try again to open what was out of reach or had no room; what still is stays remembered. How many are open."""
-        before = self._mended
+        """Retry partitions that failed because of an unreachable store or a full disk; how many were opened."""
+        before = self._reopened
         for key in [key for key, error in self._broken.items() if _passes(error)]:
             async with self._turn:
                 topic = find(key[0])
@@ -186,18 +184,18 @@ class Partitions:
                 await self._open_or_remember(topic, topic.partitions[key[1]])
                 if key in self._open:
                     del self._broken[key]
-                    self._mended += 1
-                    log.info("a partition is open now", partition=f"{key[0]}-{key[1]}")
-        return self._mended - before
+                    self._reopened += 1
+                    log.info("partition_reopened", partition=f"{key[0]}-{key[1]}")
+        return self._reopened - before
 
     async def look_for_unknown(self, image: Image) -> None:
-        """Find and report topics that have records here and that coordination does not know."""
+        """Find and log topics that have records here and that coordination does not know."""
         self.unknown = await self.store.unknown(image.by_name)
         for found in self.unknown:
-            log.warning("topic folder without a topic", topic=found.name, partitions=found.partitions)
+            log.warning("unknown_topic_directory", topic=found.name, partitions=found.partitions)
 
     def trouble(self, topic: str, index: int) -> BaseException | None:
-        """Why a partition cannot be used, if so."""
+        """Why a partition cannot be used, or None."""
         found = self._open.get((topic, index))
         return found.failed if found is not None else self._broken.get((topic, index))
 
@@ -207,16 +205,16 @@ class Partitions:
         return {**self._broken, **failed}
 
     def is_shared(self, topic: Topic) -> bool:
-        """Whether all brokers see the records of this topic."""
+        """Whether all brokers share the records of this topic."""
         return topic.settings.tidemill_storage == IN_TABLES and self.store.is_shared(IN_TABLES)
 
     async def follow(
         self, image: Image, node_id: int, names: Collection[str] | None, *, new: bool = True, joined: bool = True
     ) -> None:
-        """Open what this broker carries of these topics (None: of all), in its role; close what it carries no more.
+        """Open this broker's partitions of these topics (None: all) in their roles; close those it no longer carries.
 
-        `new`: topics that were not there before were created just now. Before it has `joined` the cluster it leads
-        nothing, whatever was so when it stopped.
+        `new`: topics that were not known before were just created. Before the broker has `joined` the cluster, it leads
+        no partition, whatever it led when it stopped.
         """
         async with self._turn:
             await self._follow(image, node_id, names, new=new, joined=joined)
@@ -235,25 +233,30 @@ class Partitions:
         going = [
             key
             for key in known
-            if (names is None or key[0] in names) and self._lives.get(key) != self._life(wanted, key)
+            if (names is None or key[0] in names) and self._instances.get(key) != self._instance(wanted, key)
         ]
-        await self._let_go(going, image)
+        await self._release(going, image)
         await self._claim_all(image, node_id, names, new=new)
-        await _bounded(self._open_or_remember(*wanted[key]) for key in wanted if key not in self._lives)
+        await _bounded(self._open_or_remember(*wanted[key]) for key in wanted if key not in self._instances)
         if self.replicas is not None:
             changed = (key for key in wanted if key in self._open and self._roles.get(key) != wanted[key][1])
             await _bounded(self._assume(*wanted[key], self._open[key]) for key in changed)
 
     def step_down(self) -> None:
-        """This broker is no member of the cluster: it leads nothing that others carry or see too."""
+        """Stop leading partitions that other brokers carry or share: this broker is no longer a member of the
+        cluster.
+        """
         for key, partition in self._open.items():
-            partition.leader.step_down(replaceable=self._lives[key].epoch is not None and self.replicas is not None)
+            partition.step_down(replaceable=self._instances[key].epoch is not None and self.replicas is not None)
 
-    async def _let_go(self, keys: Iterable[tuple[str, int]], image: Image) -> None:
-        """Close partitions; the records of one that moved to other brokers go, those of a topic go with the topic."""
+    async def _release(self, keys: Iterable[tuple[str, int]], image: Image) -> None:
+        """Close partitions, and delete the records of those that moved to other brokers.
+
+        The records of a deleted topic stay for `remove`.
+        """
         work = []
         for key in keys:
-            topic_id, epoch = self._lives.pop(key)
+            topic_id, epoch = self._instances.pop(key)
             self._roles.pop(key, None)
             self._broken.pop(key, None)
             if self.replicas is not None:
@@ -269,7 +272,7 @@ class Partitions:
         await partition.delete()
 
     async def _claim_all(self, image: Image, node_id: int, names: Collection[str] | None, *, new: bool) -> None:
-        """Before the first partition of a topic is opened here: what lies at its place is its own or goes."""
+        """Claim the directory of each topic before its first partition is opened here."""
         for gone in [name for name in self._claims if name not in image.by_name]:
             del self._claims[gone]
         for topic in _chosen(image, names):
@@ -293,13 +296,13 @@ class Partitions:
         claim = self._claims.get(topic)
         return claim.error if claim is not None else None
 
-    def _life(
+    def _instance(
         self, wanted: Mapping[tuple[str, int], tuple[Topic, PartitionInfo]], key: tuple[str, int]
-    ) -> _Life | None:
-        return self._life_of(*wanted[key]) if key in wanted else None
+    ) -> _Instance | None:
+        return self._instance_of(*wanted[key]) if key in wanted else None
 
-    def _life_of(self, topic: Topic, info: PartitionInfo) -> _Life:
-        return _Life(topic.topic_id, info.leader_epoch if self.is_shared(topic) else None)
+    def _instance_of(self, topic: Topic, info: PartitionInfo) -> _Instance:
+        return _Instance(topic.topic_id, info.leader_epoch if self.is_shared(topic) else None)
 
     async def _assume(self, topic: Topic, info: PartitionInfo, partition: Partition) -> None:
         if self.replicas is not None:
@@ -316,7 +319,7 @@ class Partitions:
 
     async def _open_or_remember(self, topic: Topic, info: PartitionInfo) -> None:
         key = topic.name, info.index
-        self._lives[key] = self._life_of(topic, info)
+        self._instances[key] = self._instance_of(topic, info)
         refused = self._claim_error(topic.name)
         if refused is not None:
             self._remember(key, refused)
@@ -326,7 +329,7 @@ class Partitions:
             copied = self.replicas is not None and len(info.replicas) > 1
             gone = await self.store.look_for_folder(topic.name, info.index, topic_id, copied=copied)
             partition = await self.store.open(topic.name, info.index, topic.settings, info.leader_epoch, topic_id)
-            # Without another replica in sync what is left is served: no other broker has more.
+            # Without another in-sync replica, serve the records that are left, because no other broker has more.
             others = any(node != self._node_id for node in info.isr)
             if copied and (gone or others) and await self.store.drop_lost(partition, topic_id):
                 self.lost.add(key)
@@ -336,13 +339,13 @@ class Partitions:
             self._remember(key, error)
 
     def _remember(self, key: tuple[str, int], error: BaseException) -> None:
-        if str(self._broken.get(key)) != str(error):  # once, however often it is tried
-            log.error("a partition cannot be opened", partition=f"{key[0]}-{key[1]}", error=str(error))
+        if str(self._broken.get(key)) != str(error):  # log the same error once, however often it is retried
+            log.error("partition_open_failed", partition=f"{key[0]}-{key[1]}", error=str(error))
         self._broken[key] = error
 
 
 def _passes(error: BaseException) -> bool:
-    """Whether what kept a partition from being opened may be over later."""
+    """Whether the error that prevented opening a partition may pass."""
     return isinstance(error, StoreAway) or lacks_room(error)
 
 
@@ -353,10 +356,10 @@ def _chosen(image: Image, names: Collection[str] | None) -> list[Topic]:
 
 
 def _report(results: Iterable[object]) -> int:
-    """Say what could not be closed; how many."""
+    """Log the partitions that could not be closed; how many."""
     failures = [error for error in results if isinstance(error, BaseException)]
     for error in failures:
-        log.error("a partition could not be closed", error=str(error))
+        log.error("partition_close_failed", error=str(error))
     return len(failures)
 
 

@@ -1,4 +1,4 @@
-"""Telemetry as Prometheus text: the numbers are read when somebody asks, and cost nothing before."""
+"""Metrics as Prometheus text. The numbers are read when the text is requested, and cost nothing before."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,14 +14,14 @@ from tidemill.streams.partition import Partition
 
 
 class BrokerCollector(Collector):
-    """What one broker has to tell."""
+    """The metrics of one broker."""
 
     def __init__(self, telemetry: BrokerMetrics, partitions: Iterable[Partition]) -> None:
         self._telemetry = telemetry
         self._partitions = partitions
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, from the numbers as they are now."""
+        """Every metric, from the current numbers."""
         yield from self._apis()
         yield from self._topics()
         yield from self._logs()
@@ -54,8 +54,8 @@ class BrokerCollector(Collector):
         )
 
     def _apis(self) -> Iterator[Metric]:
-        seconds = HistogramMetricFamily("tidemill_request_seconds", "Time from request to answer.", labels=["api"])
-        errors = CounterMetricFamily("tidemill_request_errors", "Answers with an error.", labels=["api", "code"])
+        seconds = HistogramMetricFamily("tidemill_request_seconds", "Time from request to response.", labels=["api"])
+        errors = CounterMetricFamily("tidemill_request_errors", "Responses with an error.", labels=["api", "code"])
         requests = CounterMetricFamily("tidemill_requests", "Requests.", labels=["api"])
         for name, traffic in sorted(self._telemetry.apis.items()):
             requests.add_metric([name], traffic.requests)
@@ -112,7 +112,7 @@ def _gauges(gauges: Iterable[Gauge]) -> Iterator[Metric]:
 
 
 def registry_of(telemetry: BrokerMetrics, partitions: Iterable[Partition]) -> CollectorRegistry:
-    """A registry of this broker's own, so that several brokers fit in one process."""
+    """A registry per broker, so that several brokers fit in one process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BrokerCollector(telemetry, partitions))
     ProcessCollector(registry=registry)

@@ -1,9 +1,8 @@
-"""Partitions in files and in tables, side by side: which topic is where.
+"""Routes partitions to files or to tables, by topic.
 
-A topic says it with `tidemill.storage`; one that leaves it to the broker is where the broker keeps streams. Records are
-never looked for in the wrong place: a topic that has records already stays where they are, whatever the broker keeps
-new topics in. The tables' engine is opened when the first topic needs it; a broker whose topics are all in files never
-loads it.
+`tidemill.storage` decides for a topic; otherwise the broker's own default applies. Records are never looked for in the
+wrong place: a topic that has records stays where they are, whatever the default for new topics is. The engine of the
+tables is opened when the first topic needs it. A broker whose topics are all in files never loads it.
 """
 
 import asyncio
@@ -25,24 +24,24 @@ class TableLogs(LogStore, Protocol):
 
     @property
     def outages(self) -> int:
-        """How often a place of logs went out of reach or came back."""
+        """How often the storage of logs became unreachable or reachable again."""
 
     @property
     def servers(self) -> int:
-        """How many servers keep the logs."""
+        """How many servers store the logs."""
 
     async def has_topic(self, topic: str) -> bool:
-        """Whether anything of the topic is stored."""
+        """Whether any record of the topic is stored."""
 
     async def remove_topic(self, topic: str, topic_id: str) -> None:
-        """Delete all of the topic, and nothing of another one of this name; may be repeated, also much later."""
+        """Delete all data of the topic, and none of another topic of this name. Safe to repeat, also much later."""
 
     async def set_aside(self, topic: str) -> None:
-        """Move what nobody knows out of the way of a new topic of this name."""
+        """Move data of an unknown topic away, so that a new topic can use its name."""
 
 
 class StorageRouter:
-    """Files of a data directory, and tables that are opened on first use."""
+    """Files in a data directory, and tables that are opened on first use."""
 
     def __init__(
         self,
@@ -67,16 +66,16 @@ class StorageRouter:
         self._open_in_tables: OpenPartition | None = None
         self._in_tables: set[str] = set()
         self._in_files: set[str] = set()
-        """Topics whose folder was looked at: it would be thousands of times for one of thousands of partitions."""
+        """Topics known to be in files: the directory of a topic with thousands of partitions is checked only once."""
 
     @property
     def outages(self) -> int:
-        """How often a place of partitions went out of reach or came back."""
+        """How often the storage of partitions became unreachable or reachable again."""
         return self._tables.outages if self._tables is not None else 0
 
     @property
     def full(self) -> bool:
-        """Whether the disk of the files is full: the broker's own topics are there."""
+        """Whether the disk of the files is full; the internal topics are on it."""
         return self._files.full
 
     @property
@@ -89,15 +88,15 @@ class StorageRouter:
         return topic in self._in_tables
 
     def is_shared(self, storage: str) -> bool:
-        """Whether the records of a topic that is made with it are on servers, which all brokers ask."""
+        """Whether records of topics with this storage are on servers, which all brokers share."""
         return self._on_servers and (self._default if storage == BROKERS_CHOICE else storage) == IN_TABLES
 
     async def servers(self) -> int:
-        """The servers that keep the tables; opens them."""
+        """The number of servers that store the tables; opens the tables."""
         return (await self._load()).servers
 
     async def room(self) -> StorageUsage:
-        """The files' folder and its disk."""
+        """The directory of the files and its disk."""
         return await self._files.room()
 
     async def open(
@@ -115,41 +114,41 @@ class StorageRouter:
         return await self._open_in_tables(topic, index, settings, leader_epoch, topic_id)
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
-        """Move aside what nobody knows, in both places."""
+        """Move data of unknown topics away, in files and in tables."""
         self._in_files.discard(topic)
         await self._files.claim(topic, topic_id, new=new)
-        # On servers a topic that is new to this broker may be full of what others wrote; a database has one cluster.
+        # On servers, a topic that is new to this broker may have records of other brokers. A database has one cluster.
         if new and not self._on_servers and self._tables_exist():
             tables = await self._load()
             if await tables.has_topic(topic):
                 await tables.set_aside(topic)
 
     async def free_reserve(self) -> bool:
-        """Free the room that is kept on the disk of the files."""
+        """Free the disk space that is reserved on the disk of the files."""
         return await self._files.free_reserve()
 
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
-        """Whether a partition in files has lost its folder."""
+        """Whether a partition in files has lost its directory."""
         return await self._files.look_for_folder(topic, index, topic_id, copied=copied)
 
     async def drop_lost(self, partition: Partition, topic_id: str) -> bool:
-        """Cut a replica in files back to what it has without a hole."""
+        """Truncate a replica in files at its first lost record."""
         return partition.topic in self._in_files and await self._files.drop_lost(partition, topic_id)
 
     async def losses_given_up(self) -> None:
-        """Replicas that lost records are not in sync any more."""
+        """Clear the record of losses, because those replicas are no longer in sync."""
         await self._files.losses_given_up()
 
     async def forget(self, topic_id: str, index: int) -> None:
-        """A partition is about to be deleted; tables keep their own notes."""
+        """Record that a partition in files is about to be deleted; tables have their own record."""
         await self._files.forget(topic_id, index)
 
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
-        """Topics with files that are not among the known names; unknown rows are set aside when they are met."""
+        """Topics in files that are not among the known names; unknown rows are moved away by `claim`."""
         return await self._files.unknown(known)
 
     async def remove(self, topic: str, topic_id: str) -> None:
-        """What the topic kept in either place."""
+        """Remove the data of a topic from files and tables."""
         self._in_tables.discard(topic)
         self._in_files.discard(topic)
         await self._files.remove(topic, topic_id)
@@ -157,7 +156,7 @@ class StorageRouter:
             await (await self._load()).remove_topic(topic, topic_id)
 
     async def close(self, *, clean: bool) -> None:
-        """Finish what is under way in both."""
+        """Close both stores."""
         if self._tables is not None:
             await self._tables.close()
         await self._files.close(clean=clean)

@@ -1,4 +1,4 @@
-"""What joins timelines to the rest of the broker: dead letters become records, and their numbers metrics."""
+"""Connects timelines to the broker: dead letters become records, and timeline statistics become metrics."""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,17 +18,28 @@ from tidemill.timelines.health import TimelinesState
 from tidemill.timelines.stats import TimelineStats
 
 
-def dead_letter_writer(
-    view: ClusterView, topics: Topics, appends: LeaderAppends, clock_ms: Callable[[], int]
-) -> Append:
-    """A function that appends dead letters to topics durably, and creates a topic that does not exist."""
+class DeadLetterTopics(Protocol):
+    """The parts of a broker that dead letters need."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+
+    async def create_topic(self, name: str) -> Topic:
+        """Create a topic."""
+
+    async def append_at_leader(self, partition: TopicPartition, batch: bytearray) -> None:
+        """Append durably at the leader of the partition."""
+
+
+def dead_letter_writer(streams: DeadLetterTopics, clock_ms: Callable[[], int]) -> Append:
+    """Appends dead letters to topics, durably; creates a missing topic."""
 
     async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
         record = NewRecord(key, value, tuple(headers), clock_ms())
         try:
-            target = view.topic(topic) or await topics.create(topic)
+            target = streams.topic(topic) or await streams.create_topic(topic)
             index = zlib.crc32(key) % len(target.partitions) if key is not None else 0
-            await appends.append(TopicPartition(topic, index), build_batch([record]))
+            await streams.append_at_leader(TopicPartition(topic, index), build_batch([record]))
         except KafkaError as error:
             raise StoreUnavailable(f"dead letters cannot be appended to {topic!r}: {error}") from error
 
@@ -36,7 +47,7 @@ def dead_letter_writer(
 
 
 def gauges(dispatcher: Dispatcher) -> Callable[[], Iterable[Gauge]]:
-    """The numbers of the timelines, read when somebody asks."""
+    """The gauges of the timelines, read when they are requested."""
 
     def read() -> Iterator[Gauge]:
         health = dispatcher.health()
@@ -62,11 +73,13 @@ def _of_timeline(name: str, stats: TimelineStats, consumers: Sequence[TimelineCo
     for operation, count in sorted(stats.messages.items()):
         yield Gauge("tidemill_timeline_messages", "Messages by operation.", count, (label, ("op", operation)))
     for reason, count in sorted(stats.errors.items()):
-        yield Gauge("tidemill_timeline_errors", "Refused operations.", count, (label, ("reason", reason)))
+        yield Gauge("tidemill_timeline_errors", "Rejected operations.", count, (label, ("reason", reason)))
     yield Gauge("tidemill_timeline_leased_bytes", "Bytes of leased bodies.", stats.leased_bytes, (label,))
     yield Gauge("tidemill_timeline_consumers", "Connected consumers.", len(consumers), (label,))
     slowest_ms = max((one.latency_us / 1_000 for one in consumers), default=0.0)
-    yield Gauge("tidemill_timeline_consumer_latency_ms_max", "Way to the farthest consumer.", slowest_ms, (label,))
+    yield Gauge(
+        "tidemill_timeline_consumer_latency_ms_max", "Largest network latency of a consumer.", slowest_ms, (label,)
+    )
     yield Gauge("tidemill_timeline_lateness_ms_sum", "Lateness of first deliveries.", stats.lateness.total, (label,))
     yield Gauge("tidemill_timeline_lateness_ms_count", "First deliveries.", stats.lateness.count, (label,))
     yield Gauge("tidemill_timeline_lateness_ms_max", "Largest lateness.", stats.lateness.largest, (label,))

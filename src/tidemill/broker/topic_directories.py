@@ -1,14 +1,15 @@
-"""Where partitions are kept: in topic folders of a data directory, or in memory.
+"""The storage of partitions: topic directories in a data directory, or memory.
 
-Folders: `{data-dir}/streams/{topic}/{partition}`. A deleted topic is first moved to `{data-dir}/deleted/{topic id}` and
-then removed in the background, so that its name is free at once and a crash leaves either the whole topic or nothing
-under its name; what is left in `deleted` is removed at the next start. The folder of a topic holds the topic's id, and
-only a recorded deletion of that id removes the folder (deletions.py). Any other folder in the place of a new topic is
-moved to `{data-dir}/orphans`: it is never removed and never taken for the new topic's records. A lost coordination
-journal therefore loses no records.
+The directory of a partition is `{data-dir}/streams/{topic}/{partition}`. A deleted topic is first moved to
+`{data-dir}/deleted/{topic id}` and then removed in the background. So its name is free at once, and a crash leaves
+either the whole topic or nothing under its name. The next start removes what is left in `deleted`.
 
-`clean-shutdown` in the data directory says that every log was closed in order. It is taken away before the first log is
-opened; a start that finds none says so, for its logs are checked and that takes longer.
+A topic directory contains the topic's id, and only a recorded deletion of that id removes it (deletions.py). Any other
+directory under the name of a new topic is moved to `{data-dir}/orphans`. It is never removed and never used for the new
+topic's records. So a lost coordination journal loses no records.
+
+The file `clean-shutdown` in the data directory means that every log was closed properly. It is removed before the first
+log is opened. A start without it logs that the logs are checked, which takes longer.
 """
 
 import asyncio
@@ -36,13 +37,13 @@ CLEAN_MARKER = "clean-shutdown"
 STREAMS = "streams"
 TOPIC_ID = "topic-id"
 ORPHANS = "orphans"
-"""Folders that were in the place of a new topic without a recorded deletion."""
+"""Directories that had the name of a new topic and no recorded deletion."""
 
 log = structlog.get_logger("tidemill.broker")
 
 
 class TopicDirectories:
-    """The partitions of a data directory; `logs` keeps its own in the folder `streams` of it."""
+    """The partitions of a data directory; `logs` stores them in its directory `streams`."""
 
     outages = 0
 
@@ -57,12 +58,12 @@ class TopicDirectories:
         self._opened: dict[PartitionKey, Partition] = {}
         self._lost: list[str] = []
         if self._manifest.problem == "damaged" or (had_manifest and self._manifest.problem):
-            self._lost.append(f"{MANIFEST} is {self._manifest.problem}: partitions that were removed are not noticed")
-            log.error("manifest lost", problem=self._manifest.problem)
+            self._lost.append(f"{MANIFEST} is {self._manifest.problem}: missing directories are not noticed")
+            log.error("manifest_lost", problem=self._manifest.problem)
         self._streams.mkdir(parents=True, exist_ok=True)
         self._deleted.mkdir(exist_ok=True)
         if not self._take_marker():
-            log.warning("the last run did not end in order; the logs are checked", data_dir=str(data_dir))
+            log.warning("unclean_shutdown_detected", data_dir=str(data_dir))
         for left in list(self._deleted.iterdir()):
             self._remove_later(left)
 
@@ -73,23 +74,23 @@ class TopicDirectories:
 
     @property
     def missing(self) -> Sequence[str]:
-        """What was stored at the last stop and is not there now."""
+        """Data that was stored at the last stop and is missing now."""
         return [*self._lost, *self._logs.missing]
 
-    def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- the store's interface asks by topic
-        """Nothing is."""
+    def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- part of the store's interface
+        """Always false."""
         return False
 
-    def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- the store's interface asks by storage
-        """Each broker has its own."""
+    def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- part of the store's interface
+        """Always false: each broker has its own directory."""
         return False
 
     async def servers(self) -> int:
-        """The broker itself."""
+        """Always 1: the broker itself."""
         return 1
 
     async def room(self) -> StorageUsage:
-        """The folder of the partitions and its disk."""
+        """The directory of the partitions and its disk."""
         usage = await asyncio.to_thread(shutil.disk_usage, self._streams)
         return StorageUsage(str(self._streams.absolute()), usage.total, usage.free)
 
@@ -108,28 +109,28 @@ class TopicDirectories:
         return opened
 
     async def free_reserve(self) -> bool:
-        """Free the room that is kept for the broker itself; whether there was some."""
+        """Free the disk space that is reserved for the broker itself; whether there was any."""
         return await self._logs.free_reserve()
 
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:
-        """Whether the folder is gone; a log without other copies then begins behind its recorded end."""
+        """Whether the directory is missing. Without other replicas, the log then starts at its recorded end."""
         key = PartitionKey(topic_id, index)
         end_offset = self._manifest.bounds.get(key)
         if end_offset is None or (self._streams / topic / str(index)).is_dir():
             return False
-        log.error("partition folder missing", partition=f"{topic}-{index}", end_offset=end_offset, copied=copied)
+        log.error("partition_directory_missing", partition=f"{topic}-{index}", end_offset=end_offset, copied=copied)
         if copied:
             await self._record_loss(key)
         else:
             await self._logs.begin_at(topic, index, end_offset)
-        then = "it is copied again" if copied else "new records get later offsets"
+        then = "they are copied from the leader" if copied else "new records get later offsets"
         self._lost.append(
             f"{topic}-{index}: its folder is missing, with the records before offset {end_offset}; {then}"
         )
         return True
 
     async def drop_lost(self, partition: Partition, topic_id: str) -> bool:
-        """Cut a replica back to what it has without a hole; the loss is durable until `losses_given_up`."""
+        """Truncate a replica at its first lost record; the loss stays recorded until `losses_given_up`."""
         key = PartitionKey(topic_id, partition.index)
         lost_from = self._logs.lost_from(partition.topic, partition.index)
         if lost_from is not None:
@@ -138,7 +139,7 @@ class TopicDirectories:
         return key in self._manifest.lost
 
     async def losses_given_up(self) -> None:
-        """Replicas that lost records are not in sync any more: they are copied again."""
+        """Clear the record of losses: those replicas are no longer in sync and copy everything again."""
         if self._manifest.lost or self._manifest.problem:
             self._manifest.lost.clear()
             self._manifest.change()
@@ -148,10 +149,10 @@ class TopicDirectories:
         self._manifest.lost.add(key)
         self._manifest.change()
         if not await self._manifest.written():
-            raise KafkaStorageError(f"a loss of records cannot be recorded in {MANIFEST}: no room on the disk")
+            raise KafkaStorageError(f"a loss of records cannot be recorded in {MANIFEST}: the disk is full")
 
     async def forget(self, topic_id: str, index: int) -> None:
-        """A partition is about to be deleted: durably no part of this directory."""
+        """Remove a partition from the manifest, durably, before it is deleted."""
         if self._drop(PartitionKey(topic_id, index)):
             await self._manifest.written()
 
@@ -164,11 +165,11 @@ class TopicDirectories:
         return known
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
-        """A folder with the topic's id in it; a folder of another topic is set aside."""
+        """Write the topic's id into its directory; a directory of another topic is moved to `orphans`."""
         await asyncio.to_thread(self._claim, self._streams / topic, topic_id, new)
 
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:
-        """The folders of topics that are not among the known names."""
+        """The directories of topics that are not among the known names."""
         return await asyncio.to_thread(unknown_topics, self._data_dir, known)
 
     def _claim(self, folder: Path, topic_id: str, new: bool) -> None:
@@ -182,13 +183,13 @@ class TopicDirectories:
         try:
             _mark(folder, topic_id)
         except OSError:
-            with suppress(OSError):  # a folder without an id would be nobody's at the next try
+            with suppress(OSError):  # a directory without an id would have no owner at the next try
                 if made:
                     folder.rmdir()
             raise
 
     async def remove(self, topic: str, topic_id: str) -> None:
-        """Move the topic out of the way, durably; its files go in the background. Another topic's folder stays."""
+        """Move the topic away durably; its files are removed in the background. Another topic's directory stays."""
         for key in [key for key in self._manifest.bounds if key.topic_id == topic_id]:
             self._drop(key)
         target = self._deleted / topic_id
@@ -199,7 +200,7 @@ class TopicDirectories:
             self._remove_later(target)
 
     async def close(self, *, clean: bool) -> None:
-        """Finish removals, and leave the marker when all went well."""
+        """Finish removals, and write the marker after a clean stop."""
         await asyncio.gather(*self._removals, return_exceptions=True)
         await self._logs.close()
         ends = {key: each.log_end_offset for key, each in self._opened.items() if each.failed is None}
@@ -219,7 +220,7 @@ class TopicDirectories:
         orphans.mkdir(exist_ok=True)
         target = next(path for number in count() if not (path := orphans / f"{folder.name}~{number}").exists())
         self._move(folder, target)
-        log.error("folder of another topic set aside", folder=str(folder), target=str(target))
+        log.error("directory_of_another_topic_moved", directory=str(folder), target=str(target))
 
     def _move(self, folder: Path, target: Path) -> None:
         folder.rename(target)
@@ -239,7 +240,7 @@ class TopicDirectories:
 
 
 class MemoryTopics:
-    """Partitions that are forgotten with the process; each topic has a store of its own, which goes with it."""
+    """Partitions in memory, lost with the process; each topic has its own store, which is dropped with it."""
 
     outages = 0
     full = False
@@ -250,20 +251,20 @@ class MemoryTopics:
         self._clock = clock
         self._open: dict[str, OpenPartition] = {}
 
-    def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- the store's interface asks by topic
-        """Nothing is."""
+    def is_in_tables(self, topic: str) -> bool:  # noqa: ARG002 -- part of the store's interface
+        """Always false."""
         return False
 
-    def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- the store's interface asks by storage
-        """Each broker has its own."""
+    def is_shared(self, storage: str) -> bool:  # noqa: ARG002 -- part of the store's interface
+        """Always false: each broker has its own memory."""
         return False
 
     async def servers(self) -> int:
-        """The broker itself."""
+        """Always 1: the broker itself."""
         return 1
 
     async def room(self) -> StorageUsage:
-        """As much as the process may take."""
+        """The size of memory is unknown here."""
         return StorageUsage("memory", -1, -1)
 
     async def open(
@@ -275,46 +276,46 @@ class MemoryTopics:
         return await self._open[topic](topic, index, settings, leader_epoch, topic_id)
 
     async def claim(self, topic: str, topic_id: str, *, new: bool) -> None:
-        """Nothing old can be found in memory."""
+        """Nothing to do: memory has no data of other topics."""
 
     async def forget(self, topic_id: str, index: int) -> None:
-        """Nothing is recorded."""
+        """Nothing to do: there is no manifest."""
 
     async def free_reserve(self) -> bool:
-        """There is none."""
+        """Always false: there is no reserve."""
         return False
 
     async def look_for_folder(self, topic: str, index: int, topic_id: str, *, copied: bool) -> bool:  # noqa: ARG002
-        """There are no folders."""
+        """Always false: there are no directories."""
         return False
 
     async def drop_lost(self, partition: Partition, topic_id: str) -> bool:  # noqa: ARG002 -- the store's interface
-        """Nothing is lost but with the process."""
+        """Always false: records are lost only with the process."""
         return False
 
     async def losses_given_up(self) -> None:
-        """Nothing is recorded."""
+        """Nothing to do: there is no manifest."""
 
     async def unknown(self, known: Collection[str]) -> list[UnknownTopic]:  # noqa: ARG002 -- the store's interface
-        """Nothing old can be found in memory."""
+        """Always empty: memory has no data of other topics."""
         return []
 
     async def remove(self, topic: str, topic_id: str) -> None:  # noqa: ARG002 -- the store's interface names both
-        """Forget the topic."""
+        """Drop the topic."""
         self._open.pop(topic, None)
 
     async def close(self, *, clean: bool) -> None:
-        """Nothing is held."""
+        """Nothing to do: there are no files."""
 
 
 def read_topic_id(folder: Path) -> str:
-    """The id of the topic whose folder it is; empty when the folder does not say."""
+    """The id of the topic that owns a directory; empty when the directory has none."""
     mark = folder / TOPIC_ID
     return mark.read_text() if mark.exists() else ""
 
 
 def unknown_topics(data_dir: Path, known: Collection[str]) -> list[UnknownTopic]:
-    """The topic folders of a data directory that have partitions and whose topic is not known."""
+    """The topic directories of a data directory that have partitions and whose topic is not known."""
     streams = data_dir / STREAMS
     found = []
     for folder in sorted(streams.iterdir()) if streams.is_dir() else []:
@@ -327,6 +328,6 @@ def unknown_topics(data_dir: Path, known: Collection[str]) -> list[UnknownTopic]
 
 
 def _mark(folder: Path, topic_id: str) -> None:
-    """Write whose folder it is: the mark is there whole or not at all, also when the disk is full."""
+    """Write the topic's id into its directory: completely or not at all, also when the disk is full."""
     replace_file(folder / TOPIC_ID, topic_id.encode())
     sync(folder.parent)

@@ -1,12 +1,12 @@
-"""Topics: how one is created, grows, changes its settings and moves; and how this broker follows the image.
+"""Topic changes: create, add partitions, alter settings; and following the cluster image.
 
-The walk of a change: check it against the image -> write it to coordination, where it is durable and every broker
-hears of it -> this broker hears of it too, opens or closes its partitions, and shows the next image, which is when its
-clients see it -> whoever asked is answered. It does not matter which broker was asked. A crash after the write is
-finished by whoever comes next: what is written is what is so. How a topic goes is told in deletions.py.
+The path of a change: check it against the image; write it to coordination, where it is durable and every broker sees
+it; wait until this broker has seen it, has opened or closed its partitions, and shows the next image to its clients;
+answer the request. Any broker can process the request. After a crash behind the write, the brokers that see the write
+finish the change. Deleting a topic is described in deletions.py.
 
-Changes of one broker run one at a time, each in a task of its own: a client that goes away does not leave half a topic.
-Two brokers that change one topic at the same time find out when they write, and one of them decides again.
+Changes of one broker run one at a time, each in its own task, so a client that disconnects does not leave half a topic.
+When two brokers change one topic at the same time, one of the writes is rejected, and that broker decides again.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tidemill.cluster.core.image import (
     TopicCreated,
     encode_topic,
 )
-from tidemill.cluster.core.placement import place, place_as_told
+from tidemill.cluster.core.placement import place, place_assigned
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.view import Touched
 from tidemill.cluster.interface import Coordination
@@ -52,12 +52,12 @@ from tidemill.model.topic_settings import BROKERS_CHOICE, IN_TABLES, SPREAD, set
 from tidemill.model.topics import INTERNAL, check_topic_name
 
 UNSET = -1
-"""What clients send for "the broker's default"."""
+"""The value that clients send for "the broker's default"."""
 STORAGE = "tidemill.storage"
 CHOSEN_AT_CREATION = (STORAGE, SPREAD)
-"""Settings that say where records are: another value would look for them where they are not."""
+"""Settings that determine where records are stored. A later change would look for them in the wrong place."""
 TRIES_MAX = 20
-"""Brokers that change one topic at the same time take turns; so often is it tried."""
+"""How often a change is tried while other brokers change the same topic."""
 
 T = TypeVar("T")
 
@@ -90,14 +90,14 @@ class Topics:
         self._changes: set[asyncio.Task[Any]] = set()
 
     async def load(self) -> None:
-        """Learn the topics from coordination, finish deletions, open every partition."""
+        """Load the topics from coordination, finish deletions, open every partition."""
         await self._metadata.load()
         await self._deletions.remove_here()
         await self._follow(None, new=False, joined=not self._coordination.shared)
         await self._partitions.look_for_unknown(self.image)
 
     async def follow(self, touched: Touched) -> None:
-        """Do what the new view says, and show it."""
+        """Apply the new view, and show it."""
         await self._follow(touched.topics, new=True)
 
     async def _follow(self, names: Collection[str] | None, *, new: bool, joined: bool = True) -> None:
@@ -108,7 +108,7 @@ class Topics:
         self.image = image
 
     def _apply_settings(self, topic: Topic | None) -> None:
-        """Tell the partitions of an altered topic; an image keeps the settings of one that was not."""
+        """Apply changed settings to the partitions; a topic that was not altered keeps its settings object."""
         before = self.image.by_name.get(topic.name) if topic is not None else None
         if topic is None or before is None or before.settings is topic.settings:
             return
@@ -118,7 +118,7 @@ class Topics:
                 partition.apply_settings(topic.settings)
 
     async def settle(self) -> None:
-        """Wait for changes that are under way."""
+        """Wait for running changes."""
         await asyncio.gather(*self._changes, return_exceptions=True)
 
     async def create(
@@ -133,20 +133,19 @@ class Topics:
         validate_only: bool = False,
         internal: bool = False,
     ) -> Topic:
-        """Create a topic that can be written to when this returns; every check precedes the first write."""
-        overrides = overrides or {}
+        """Create a topic; every check comes before the first write."""
         check_topic_name(name)
         if name in INTERNAL and not internal:
-            raise InvalidTopic(f"{name} is kept by the broker itself")
+            raise InvalidTopic(f"{name} is an internal topic of the broker; choose another name")
         shared = self._partitions.store.is_shared(overrides.get(STORAGE, BROKERS_CHOICE))
         infos = self._place(name, partitions, 1 if shared and internal else replication_factor, assignment)
         if shared:
             _refuse_copies(name, infos)
-            overrides = {**overrides, STORAGE: IN_TABLES}  # whoever decides later has to know it
+            overrides = {**overrides, STORAGE: IN_TABLES}  # other brokers must see the storage of the topic
             overrides = await self._spread(overrides, internal=internal)
         elif _spread_of(overrides):
-            raise InvalidConfig(f"{SPREAD} is for topics on ClickHouse servers; {name} is not stored there")
-        change = TopicCreated(name, topic_id or self._new_id(), infos, dict(overrides))
+            raise InvalidConfig(f"{SPREAD} applies to topics on ClickHouse servers; {name} is not stored there")
+        change = TopicCreated(name, topic_id, infos, dict(overrides))
         if not internal:
             self._refuse_different(self.image.apply(change).by_name[name])
         if validate_only:
@@ -158,21 +157,23 @@ class Topics:
         return topic
 
     async def _spread(self, overrides: Mapping[str, str], *, internal: bool) -> Mapping[str, str]:
-        """The overrides with the servers that an internal topic is spread over."""
+        """The overrides with the number of servers that an internal topic is spread over."""
         servers = await self._partitions.store.servers()
         if internal:
-            # One server out of reach must not take every group and every transaction with it.
+            # One unreachable server must not block every group and every transaction.
             return {**overrides, SPREAD: str(servers)}
         if _spread_of(overrides) > servers:
-            raise InvalidConfig(f"{SPREAD}={overrides[SPREAD]}, and --streams names {servers} ClickHouse servers")
+            raise InvalidConfig(
+                f"{SPREAD}={overrides[SPREAD]} is more than the {servers} ClickHouse servers of --streams"
+            )
         return overrides
 
     async def delete(self, name: str) -> None:
-        """The topic is gone, with all its records, when this returns."""
+        """Delete a topic with all its records; returns when the deletion is complete."""
         if name in INTERNAL:
-            raise InvalidTopic(f"{name} is kept by the broker itself")
+            raise InvalidTopic(f"{name} is an internal topic of the broker; choose another name")
         if not self._settings.delete_topic_enable:
-            raise InvalidRequest("topics are not deleted here: delete.topic.enable is false")
+            raise InvalidRequest("topics cannot be deleted: delete.topic.enable is false")
         await self._run(self._delete(name))
 
     async def add_partitions(
@@ -183,15 +184,15 @@ class Topics:
         assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Add partitions to a topic, up to `total`."""
+        """Add partitions until there are `total`."""
         return await self._run(self._add_partitions(name, total, assignment, validate_only=validate_only))
 
-    async def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> Topic:
-        """Replace all overrides of a topic; the new ones apply at once."""
+    async def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:
+        """Replace all overrides of a topic."""
         return await self._run(self._alter(name, overrides, validate_only=validate_only))
 
     def is_shared(self, topic: Topic) -> bool:
-        """Whether all brokers see the same records of a topic."""
+        """Whether all brokers share the records of a topic."""
         return self._partitions.is_shared(topic)
 
     def carriers(self) -> dict[int, str | None]:
@@ -209,14 +210,14 @@ class Topics:
         racks = self.carriers()
         if assignment:
             if partitions != UNSET or replication_factor != UNSET:
-                raise InvalidRequest("an assignment says itself how many partitions and replicas there are")
-            return place_as_told(list(racks), assignment)
+                raise InvalidRequest("an assignment defines the partitions and replicas; do not give their numbers too")
+            return place_assigned(list(racks), assignment)
         total = self._settings.num_partitions if partitions == UNSET else partitions
         copies = self._settings.default_replication_factor if replication_factor == UNSET else replication_factor
         if total < 1:
-            raise InvalidPartitions(f"{total} is not a number of partitions")
+            raise InvalidPartitions(f"{total} is not a valid number of partitions; give at least 1")
         if copies < 1:
-            raise InvalidReplicationFactor(f"{copies} is not a replication factor")
+            raise InvalidReplicationFactor(f"{copies} is not a valid replication factor; give at least 1")
         return place(list(racks), 0, total, copies, racks=racks, start=_start_of(name))
 
     async def _create(self, change: TopicCreated) -> Topic:
@@ -229,13 +230,13 @@ class Topics:
         await self._metadata.caught_up(written)
         refused = self._broken(name, range(len(topic.partitions)))
         if refused is not None:
-            await self._deletions.bury(topic)
+            await self._deletions.delete(topic)
             raise KafkaStorageError(f"{name} cannot be stored: {_reason(refused)}") from refused
         return self._known(name)
 
     async def _delete(self, name: str) -> None:
-        await self._deletions.bury(self._known(name))
-        log.info("topic deleted", topic=name)
+        await self._deletions.delete(self._known(name))
+        log.info("topic_deleted", topic=name)
 
     async def _add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None, *, validate_only: bool
@@ -243,15 +244,15 @@ class Topics:
         topic = self._known(name)
         present = len(topic.partitions)
         if total <= present:
-            raise InvalidPartitions(f"{name} has {present} partitions; they can only become more, not {total}")
+            raise InvalidPartitions(f"{name} has {present} partitions; give a larger number than that, not {total}")
         racks = self.carriers()
         if assignment is not None:
             if len(assignment) != total - present:
                 raise InvalidReplicaAssignment(f"{len(assignment)} assignments for {total - present} new partitions")
-            told = place_as_told(list(racks), dict(enumerate(assignment)))
+            placed = place_assigned(list(racks), dict(enumerate(assignment)))
             if self.is_shared(topic):
-                _refuse_copies(name, told)
-            added = tuple(replace(info, index=info.index + present) for info in told)
+                _refuse_copies(name, placed)
+            added = tuple(replace(info, index=info.index + present) for info in placed)
         else:
             copies = len(topic.partitions[0].replicas) - len(topic.partitions[0].adding)
             added = place(list(racks), present, total, copies, racks=racks, start=_start_of(name))
@@ -281,17 +282,17 @@ class Topics:
             except InvalidUpdateVersion:
                 continue
             return self._known(name)
-        raise InvalidUpdateVersion(f"topic {name} is changed by somebody else all the time")
+        raise InvalidUpdateVersion(f"topic {name} was changed by other brokers {TRIES_MAX} times in a row; try again")
 
     async def _put(self, topic: Topic) -> None:
-        """Write the topic on what this broker has seen of it, and see it."""
+        """Write the topic over the revision that this broker has seen, and wait until it sees the write."""
         key = TOPICS + topic.name
         revision = self._metadata.view.revision_of(key)
         written = await self._coordination.compare_and_put(key, encode_topic(topic), revision)
         if written is None:
             entry = await self._coordination.get(key)
             await self._metadata.caught_up(entry.revision if entry else 0)
-            raise InvalidUpdateVersion(f"topic {topic.name} was changed by somebody else; try again")
+            raise InvalidUpdateVersion(f"topic {topic.name} was changed by another broker at the same time; try again")
         await self._metadata.caught_up(written)
 
     def _timelines_differ(self) -> bool:
@@ -300,7 +301,7 @@ class Topics:
         return len({one.shares_timelines for one in brokers if one.carries and one.kafka is not None}) > 1
 
     def _refuse_different(self, topic: Topic) -> None:
-        """What waits for its time must be where every broker that may lead the topic looks for it."""
+        """Waiting records must be in a store that every possible leader of the topic uses."""
         if topic.settings.tidemill_schedule_enable and self._timelines_differ():
             raise InvalidConfig(
                 f"tidemill.schedule.enable of {topic.name}: some brokers share timelines and others do not;"
@@ -309,10 +310,10 @@ class Topics:
 
     def _refuse_blocked(self, name: str) -> None:
         if name in self._metadata.view.tombstones:
-            raise TopicAlreadyExists(f"topic {name} is being deleted; its name is free when that is finished")
+            raise TopicAlreadyExists(f"topic {name} is being deleted; create it when the deletion has finished")
 
     def _broken(self, name: str, indexes: Collection[int]) -> BaseException | None:
-        """Why one of these partitions cannot be kept here, if so."""
+        """Why one of these partitions cannot be stored here, or None."""
         troubles = (self._partitions.trouble(name, index) for index in indexes)
         return next((error for error in troubles if error is not None), None)
 
@@ -335,7 +336,7 @@ class Topics:
 
 def _refuse_copies(name: str, infos: Collection[PartitionInfo]) -> None:
     if any(len(info.replicas) > 1 for info in infos):
-        raise InvalidReplicationFactor(f"{name} is on servers that keep copies themselves; its replication factor is 1")
+        raise InvalidReplicationFactor(f"{name} is stored on servers with their own copies; use replication factor 1")
 
 
 def _spread_of(overrides: Mapping[str, str]) -> int:
@@ -345,7 +346,7 @@ def _spread_of(overrides: Mapping[str, str]) -> int:
 
 
 def _start_of(name: str) -> int:
-    """Who carries the first partition: topics begin at different brokers."""
+    """The position of the first broker, so that topics start at different brokers."""
     return zlib.crc32(name.encode())
 
 

@@ -1,1 +1,1 @@
-"""The cluster: which topics there are and which brokers carry them."""
+"""The cluster: its topics, its brokers, and the coordination store that they agree on."""

@@ -1,8 +1,8 @@
-"""The controller: one overseer at a time decides who leads what.
+"""The controller: the one broker at a time that elects leaders and changes replicas.
 
-It holds the key `controller` under its session, and every write it makes is guarded by the revision of that key: one
-that was paused and comes back too late writes nothing. What to do is decided by `core/changes` from the image; this
-shell is elected, asks, and writes. A controller that dies leaves an image, and the next one goes on from there.
+It holds the key `controller` under its session. Every write it makes is guarded by the revision of that key, so a
+controller that was paused and resumes too late writes nothing. `core/changes` decides from the image what to do; this
+module runs for election and writes the changes. When a controller dies, the next one continues from the image.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = structlog.get_logger("tidemill.cluster")
 
 
 class Controller:
-    """Elected or not, this broker's part in deciding."""
+    """The controller of this broker, elected or not."""
 
     def __init__(
         self,
@@ -49,40 +49,41 @@ class Controller:
         self._fresh = asyncio.Event()
 
     def changed(self, touched: Touched) -> None:
-        """The view has changed: there may be something to decide."""
+        """The view has changed, so there may be something to decide."""
         self._topics |= touched.topics
         self._all = self._all or touched.brokers or touched.controller
         self._fresh.set()
 
     async def run(self) -> None:
-        """Stand for election and do the work, for ever."""
+        """Run for election and do the controller's work, without end."""
         while True:
             session = await self._membership.joined()
             try:
-                guard = await self._stand(session)
+                guard = await self._run_for_election(session)
                 if guard is not None:
-                    log.info("this broker is the controller", node=self._node_id)
+                    log.info("controller_elected", node=self._node_id)
                     await self._decide(session, guard)
             except CoordinationAway as error:
-                log.warning("the controller waits for coordination", error=str(error))
+                log.warning("controller_coordination_unreachable", error=str(error))
             await asyncio.sleep(PAUSE_S)
 
-    async def _stand(self, session: CoordinationSession) -> KeyGuard | None:
-        """Become the controller once nobody else is; None when the session ended before.
+    async def _run_for_election(self, session: CoordinationSession) -> KeyGuard | None:
+        """Become the controller when there is no other; None when the session ended before.
 
-        A key of our own is taken anew: it may be of a session that is over here and not in coordination, or the answer
-        to the write was lost. Waiting for it to go would be waiting for ourselves.
+        A `controller` key with our own node id is replaced. It may belong to a session that has ended here and not yet
+        in coordination, or the answer to our write was lost. Waiting for it to disappear would mean waiting for
+        ourselves.
         """
         while session.alive:
-            if self._vacant():
+            if self._is_vacant():
                 value, known = str(self._node_id).encode(), self._metadata.view.revision_of(CONTROLLER)
                 revision = await self._coordination.compare_and_put(CONTROLLER, value, known, session=session)
                 if revision is not None:
                     return KeyGuard(CONTROLLER, revision)
-            await self._metadata.until(self._vacant, PAUSE_S)
+            await self._metadata.until(self._is_vacant, PAUSE_S)
         return None
 
-    def _vacant(self) -> bool:
+    def _is_vacant(self) -> bool:
         return self._metadata.view.controller in (NOBODY, self._node_id)
 
     async def _decide(self, session: CoordinationSession, guard: KeyGuard) -> None:
@@ -95,13 +96,13 @@ class Controller:
             interval = self._rebalance_s
             if interval is not None and asyncio.get_running_loop().time() - rebalancing >= interval:
                 rebalancing = asyncio.get_running_loop().time()
-                await self._write(list(preferred(self._metadata.image)), guard, "preferred leaders lead again")
+                await self._write(list(preferred(self._metadata.image)), guard, "preferred_leaders_elected")
                 even = list(spread(self._metadata.image, self._is_shared))
-                await self._write(even, guard, "brokers lead about as much as each other")
+                await self._write(even, guard, "leaders_balanced")
             await self._pause()
 
     async def _pause(self) -> None:
-        """Until something changes; looking now and then all the same, for a write may have been lost."""
+        """Wait for a change. After a timeout everything is checked again, because a write may have been lost."""
         try:
             async with asyncio.timeout(PAUSE_S):
                 await self._fresh.wait()
@@ -112,20 +113,20 @@ class Controller:
         self._fresh.clear()
         names = None if self._all else frozenset(self._topics)
         self._topics, self._all = set(), False
-        await self._write(list(plan(self._metadata.image, names, self._is_shared)), guard, "partitions changed")
+        await self._write(list(plan(self._metadata.image, names, self._is_shared)), guard, "partitions_changed")
         grown = list(growth(self._metadata.image, self._copies, self._is_shared))
-        await self._write(grown, guard, "the broker's own topics grow")
+        await self._write(grown, guard, "internal_topics_extended")
         for tombstone in list(self._metadata.view.tombstones.values()):
             await self._adopt(tombstone, guard)
 
-    async def _write(self, changes: list[StateChange], guard: KeyGuard, what: str) -> None:
+    async def _write(self, changes: list[StateChange], guard: KeyGuard, event: str) -> None:
         if not changes:
             return
         written = await self._membership.states.write_all(changes, guard)
-        log.info(what, partitions=len(changes), written=written)
+        log.info(event, partitions=len(changes), written=written)
 
     async def _adopt(self, tombstone: Tombstone, guard: KeyGuard) -> None:
-        """A deletion whose owner is gone is finished by the controller."""
+        """Take over a deletion whose owner has stopped."""
         owner = self._metadata.image.brokers.get(tombstone.owner)
         if tombstone.owner == self._node_id or (owner is not None and owner.state != INACTIVE):
             return

@@ -1,14 +1,15 @@
-"""What the cluster asks of coordination: a small store of keys that brokers agree on.
+"""The coordination protocol: a small key-value store that all brokers agree on.
 
 Rules that every adapter keeps:
-- Every write counts one `revision` up, the same for all keys; an entry carries the revision that wrote it.
-- `compare_and_put` writes only when the key is still at the revision that the caller saw (0: there is no key), and
-  returns None otherwise. There are no locks: who lost reads again and decides again. An answered write is durable.
-- `watch` tells every later change under a prefix, in order, each once, and begins right after `after_revision`: list
-  with `get_prefix`, then watch from the revision it gave, and nothing is missed. Where the adapter no longer knows the
-  changes in between it raises WatchGap: list again.
-- A `session` is a broker's liveness. Keys written under it vanish when it ends, and a session that cannot be renewed
-  has ended for its owner (`alive` is false) before it has ended for the others.
+- Every write increments one `revision` for all keys; an entry carries the revision that wrote it.
+- `compare_and_put` writes only when the key is still at the revision that the caller saw (0: the key does not exist).
+  Otherwise it returns None. There are no locks: a caller that lost reads again and decides again. An acknowledged
+  write is durable.
+- `watch` yields every later change under a prefix once and in order, starting right after `after_revision`. List with
+  `get_prefix`, then watch from the revision that it returned, and no change is missed. When the adapter no longer has
+  the changes in between, it raises WatchGap, and the caller lists again.
+- A `session` is the liveness of a broker. Keys written under it are deleted when it ends. A session that cannot be
+  renewed ends for its owner (`alive` is false) before it ends for the other brokers.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +21,7 @@ from tidemill.model.errors import KafkaError, TidemillError
 
 
 class CoordinationAway(KafkaError):
-    """Coordination did not answer; whether the change was made is not known."""
+    """Coordination did not answer; it is not known whether the change was made."""
 
     code = 7
     retriable = True
@@ -40,14 +41,14 @@ class VersionedValue(NamedTuple):
 
 
 class PrefixListing(NamedTuple):
-    """Every entry under a prefix, and the revision at which this was so."""
+    """Every entry under a prefix, at one revision."""
 
     entries: Mapping[str, VersionedValue]
     revision: int
 
 
 class Changed(NamedTuple):
-    """A key has a new value, or None when it is gone."""
+    """A key has a new value, or None when it was deleted."""
 
     key: str
     value: bytes | None
@@ -55,14 +56,14 @@ class Changed(NamedTuple):
 
 
 class KeyGuard(NamedTuple):
-    """A key that must still be at this revision for a write to count: who lost it writes nothing any more."""
+    """A key that must still be at this revision for a write to succeed. A broker that lost the key cannot write."""
 
     key: str
     revision: int
 
 
 class ClockReading(NamedTuple):
-    """The time by the clock of coordination, and how far it may be off."""
+    """The time of coordination's clock, and its maximum error."""
 
     ms: int
     error_ms: int
@@ -76,7 +77,7 @@ class CoordinationSession(Protocol):
         """Whether this broker may still act as a member."""
 
     async def ended(self) -> None:
-        """Wait until it may not."""
+        """Wait until the session has ended."""
 
 
 class Coordination(Protocol):
@@ -84,13 +85,13 @@ class Coordination(Protocol):
 
     @property
     def shared(self) -> bool:
-        """Whether other brokers may be there."""
+        """Whether other brokers may use the same store."""
 
     async def get(self, key: str) -> VersionedValue | None:
-        """The key's entry, if there is one."""
+        """The key's entry, or None."""
 
     async def get_prefix(self, prefix: str) -> PrefixListing:
-        """All entries whose key begins so."""
+        """All entries whose key has this prefix."""
 
     async def compare_and_put(
         self,
@@ -101,9 +102,9 @@ class Coordination(Protocol):
         session: CoordinationSession | None = None,
         guard: KeyGuard | None = None,
     ) -> int | None:
-        """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not.
+        """Write (or with None delete) a key that is at `revision`; the new revision, or None when the key is not at it.
 
-        With a guard, None also when that key is not where the caller saw it.
+        With a guard, also None when the guard's key is not at its revision.
         """
 
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
@@ -113,20 +114,21 @@ class Coordination(Protocol):
         """A session that is renewed while the block runs and ended after it."""
 
     async def clock(self) -> ClockReading | None:
-        """The time of day there; None where coordination has no clock of its own or does not tell."""
+        """The time of day of coordination; None when it has no clock of its own or does not report it."""
 
     async def close(self) -> None:
-        """Let go of what is held."""
+        """Close the connections or files."""
 
 
 class PartitionStates(Protocol):
-    """How the leader of a partition changes who is in sync."""
+    """How the leader of a partition changes the in-sync set."""
 
     async def propose_isr(
         self, topic: str, index: int, leader_epoch: int, version: int, isr: tuple[int, ...]
     ) -> PartitionInfo:
-        """Write this in-sync set if epoch and version are still the partition's; what it is then.
+        """Write this in-sync set if epoch and version are still current; the new state of the partition.
 
-        FencedLeaderEpoch and InvalidUpdateVersion: somebody changed it, the next image says how. CoordinationAway: the
-        outcome is not known; until it is, whoever asked counts both sets.
+        FencedLeaderEpoch and InvalidUpdateVersion: another broker changed the state, and the next image has it.
+        CoordinationAway: the outcome is unknown, so the caller must count both the old and the new set until it is
+        known.
         """

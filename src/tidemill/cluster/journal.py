@@ -2,15 +2,15 @@
 
 A line is one change: the CRC-32 of the rest in hexadecimal, a space, a JSON list of revision, key and value. A change
 is acknowledged after its line is flushed in both files, and the next change is written after that. So a crash leaves at
-most the last line of either file torn or missing. The copy tells a torn last line, which was never acknowledged, from
-acknowledged lines that were lost:
+most the last line of either file torn or missing. The copy distinguishes a torn last line, which was never
+acknowledged, from acknowledged lines that were lost:
 
 - One change that only the copy has is restored from it.
 - More than one missing change, or a damaged line before the last one, stops the start (`JournalDamaged`).
   `tidemill repair` merges the intact lines of both files.
 
-A data directory of an older version has no copy; it is written at the first start. A full disk does not stop a start:
-the copy is then brought up to date before the next change is acknowledged.
+A data directory of an older version has no copy; the first start writes it. A full disk does not stop a start. The copy
+is then updated before the next change is acknowledged.
 """
 
 import json
@@ -30,7 +30,7 @@ from tidemill.model.errors import KafkaStorageError
 JOURNAL = "coordination.journal"
 COPY = "coordination.copy"
 RESTORED_MAX = 1
-"""Changes that a crash can have left in one of the files only."""
+"""The most changes that a crash can leave in only one of the files."""
 CLOSED = -1
 FILE_MODE = 0o644
 
@@ -41,7 +41,7 @@ class JournalDamaged(KafkaStorageError):
     """Acknowledged changes are missing from the journal."""
 
 
-class NoRoom(Exception):
+class JournalFull(Exception):
     """The disk is full; the files are as they were before the write."""
 
 
@@ -64,14 +64,14 @@ class JournalLines(NamedTuple):
 
 
 def encode_line(change: Changed) -> bytes:
-    """The line of a change."""
+    """Encode a change as a line."""
     value = None if change.value is None else change.value.decode("utf-8", "surrogateescape")
     body = json.dumps([change.revision, change.key, value], separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
 def decode_line(line: bytes) -> Changed | None:
-    """The change of a line; None when the line is cut or damaged."""
+    """Decode a line; None when the line is torn or damaged."""
     crc, _, body = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or crc != b"%08x" % zlib.crc32(body):
         return None
@@ -80,7 +80,7 @@ def decode_line(line: bytes) -> Changed | None:
 
 
 def read_lines(text: bytes) -> JournalLines:
-    """The lines of a file."""
+    """Parse the lines of a file."""
     changes: list[Changed] = []
     later: list[Changed] = []
     good_bytes = position = 0
@@ -100,7 +100,7 @@ def read_lines(text: bytes) -> JournalLines:
 
 
 def acknowledged(journal: JournalLines, copy: JournalLines | None, path: Path) -> tuple[Changed, ...]:
-    """The changes that a start goes on with; JournalDamaged when acknowledged changes are missing."""
+    """The acknowledged changes of both files; JournalDamaged when acknowledged changes are missing."""
     command = f"tidemill repair --data-dir {path.parent}"
     if journal.damaged:
         raise JournalDamaged(
@@ -133,7 +133,7 @@ def merged(journal: JournalLines, copy: JournalLines | None) -> tuple[Changed, .
 
 
 def read_file(path: Path) -> JournalLines | None:
-    """The lines of a file; None when there is no such file."""
+    """The lines of a file; None when the file does not exist."""
     try:
         return read_lines(path.read_bytes())
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def write_file(path: Path, changes: Iterable[Changed]) -> None:
 
 
 class CoordinationJournal:
-    """Both files, open for appending. Everything here blocks."""
+    """Both files, open for appending. All methods block."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / JOURNAL
@@ -165,41 +165,43 @@ class CoordinationJournal:
         changes = acknowledged(journal, read_file(self._copy_path), self.path)
         restored = len(changes) - len(journal.changes)
         if restored:
-            log.warning("coordination change restored", file=str(self.path), source=COPY, changes=restored)
+            log.warning("coordination_change_restored", file=str(self.path), source=COPY, changes=restored)
         elif journal.good_bytes < journal.size_bytes:
             torn = journal.size_bytes - journal.good_bytes
-            log.warning("unacknowledged coordination change dropped", file=str(self.path), bytes=torn)
+            log.warning("unacknowledged_coordination_change_dropped", file=str(self.path), bytes=torn)
         return changes
 
     def open(self, changes: Sequence[Changed], kept: Sequence[Changed] | None = None) -> None:
         """Make both files hold the loaded changes, or the fewer `kept` ones, and open them."""
         if kept is not None:
-            # Revisions stay, so both files are valid also when a crash lets only the copy be the shorter one.
-            with _room_may_lack("coordination journal not rewritten"):
+            # Revisions are kept, so both files are valid even when a crash leaves only the copy rewritten.
+            with _log_write_errors("coordination_journal_rewrite_failed"):
                 write_file(self._copy_path, kept)
                 write_file(self.path, kept)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, FILE_MODE)
         try:
             self._complete(changes)
-        except NoRoom as error:
-            raise KafkaStorageError(f"{self.path} cannot be completed: {error}; free space and try again") from error
-        with _room_may_lack("coordination copy not written"):
+        except JournalFull as error:
+            raise KafkaStorageError(
+                f"{self.path} cannot be completed: {error}; free disk space and start again"
+            ) from error
+        with _log_write_errors("coordination_copy_write_failed"):
             self._open_copy()
         sync(self.path.parent)
 
     def append(self, changes: Sequence[Changed]) -> None:
-        """Write and flush the changes in both files; NoRoom when neither file was changed."""
+        """Write and flush the changes in both files; JournalFull when neither file was changed."""
         try:
             self._open_copy()
         except OSError as error:
-            raise NoRoom(str(error)) from error
+            raise JournalFull(str(error)) from error
         text = b"".join(map(encode_line, changes))
         files = (self._copy, self._file)
         sizes = [os.fstat(file).st_size for file in files]
         try:
             for file, size in zip(files, sizes, strict=True):
                 _write(file, text, size)
-        except NoRoom:
+        except JournalFull:
             for file, size in zip(files, sizes, strict=True):
                 os.ftruncate(file, size)
             raise
@@ -214,7 +216,7 @@ class CoordinationJournal:
         self._file = self._copy = CLOSED
 
     def _complete(self, changes: Sequence[Changed]) -> None:
-        """Cut off a torn last line, and append a line that only the copy had."""
+        """Truncate a torn last line, and append a line that only the copy had."""
         found = read_lines(self.path.read_bytes())
         missing = [change for change in changes if change.revision > found.last_revision]
         if found.good_bytes == found.size_bytes and not missing:
@@ -225,7 +227,7 @@ class CoordinationJournal:
         os.fsync(self._file)
 
     def _open_copy(self) -> None:
-        """Open the copy, after it was made equal to the journal."""
+        """Make the copy equal to the journal, then open it."""
         if self._copy != CLOSED:
             return
         text = self.path.read_bytes()
@@ -234,8 +236,8 @@ class CoordinationJournal:
         self._copy = os.open(self._copy_path, os.O_RDWR | os.O_APPEND)
 
 
-class _room_may_lack:  # noqa: N801 -- used as a statement
-    """Log a failed write at start instead of raising it: a broker on a full disk has to serve reads."""
+class _log_write_errors:  # noqa: N801 -- used as a statement
+    """Log a failed write at start instead of raising it, because a broker with a full disk must still serve reads."""
 
     def __init__(self, event: str) -> None:
         self._event = event
@@ -256,4 +258,4 @@ def _write(file: int, text: bytes, size: int) -> None:
     except OSError as error:
         reason = str(error)
     if os.fstat(file).st_size != size + len(text):
-        raise NoRoom(reason)
+        raise JournalFull(reason)

@@ -1,11 +1,11 @@
 """Coordination for one broker: keys in memory, every change in a journal in the data directory (journal.py).
 
 A write is acknowledged after its line is durable, and the next write comes after that. At start the lines are replayed.
-When most lines are history, the journal is rewritten at the next start. A write that finds no room is cut back, and the
-next may succeed. After a failed flush the content of the file is unknown, so every later write is refused until a
-restart.
+When most lines are history, the next start rewrites the journal. A write that fails on a full disk is truncated, and
+the next one may succeed. After a failed flush the content of the file is unknown, so every later write is rejected
+until a restart.
 
-Keys of a session live in memory only: a process that ended has no sessions.
+Keys of a session are kept in memory only, because a process that has ended has no sessions.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from tidemill.cluster.interface import (
     VersionedValue,
     WatchGap,
 )
-from tidemill.cluster.journal import CoordinationJournal, NoRoom
+from tidemill.cluster.journal import CoordinationJournal, JournalFull
 from tidemill.model.errors import KafkaStorageError
 
 HISTORY_MAX = 10_000
-"""Changes that a watch may still begin before."""
+"""The number of past changes that a watch can start from."""
 REWRITE_LINES_MIN = 1_000
 REWRITE_SHARE = 4
 """The journal is rewritten when it has this many times more lines than there are keys."""
 
 
 class LocalSession:
-    """The liveness of the only broker: it lives as long as the process keeps it."""
+    """The liveness of the only broker; it ends with the process."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
@@ -46,11 +46,11 @@ class LocalSession:
         return not self._ended.is_set()
 
     async def ended(self) -> None:
-        """Wait until it may not."""
+        """Wait until the session has ended."""
         await self._ended.wait()
 
     def end(self) -> None:
-        """It is over."""
+        """End the session."""
         self._ended.set()
 
 
@@ -70,17 +70,17 @@ class LocalCoordination:
 
     @classmethod
     async def open(cls, directory: Path) -> "LocalCoordination":
-        """Replay the journal, or begin one."""
+        """Replay the journal, or create one."""
         self = cls(directory)
         self._load()
         return self
 
     async def get(self, key: str) -> VersionedValue | None:
-        """The key's entry, if there is one."""
+        """The key's entry, or None."""
         return self._entries.get(key)
 
     async def get_prefix(self, prefix: str) -> PrefixListing:
-        """All entries whose key begins so."""
+        """All entries whose key has this prefix."""
         found = {key: entry for key, entry in self._entries.items() if key.startswith(prefix)}
         return PrefixListing(found, self._revision)
 
@@ -93,9 +93,9 @@ class LocalCoordination:
         session: CoordinationSession | None = None,
         guard: KeyGuard | None = None,
     ) -> int | None:
-        """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not.
+        """Write (or with None delete) a key that is at `revision`; the new revision, or None when the key is not at it.
 
-        A caller that goes away does not stop the write half way: memory and journal change together.
+        Cancelling the caller does not stop the write half-way, because memory and journal must change together.
         """
         return await asyncio.shield(asyncio.ensure_future(self._put(key, value, revision, session, guard)))
 
@@ -110,7 +110,7 @@ class LocalCoordination:
                 session.keys.add(key)
             else:
                 await self._write([change])
-            await self._tell(change)
+            await self._publish(change)
             return change.revision
 
     async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
@@ -140,14 +140,14 @@ class LocalCoordination:
             mine.end()
             for key in sorted(mine.keys):
                 if key in self._entries:
-                    await self._tell(Changed(key, None, self._revision + 1))
+                    await self._publish(Changed(key, None, self._revision + 1))
 
     async def clock(self) -> ClockReading | None:
-        """Coordination on this machine has no other clock."""
+        """None: local coordination has no clock of its own."""
         return None
 
     async def close(self) -> None:
-        """Let go of the journal; watches end."""
+        """Close the journal and end the watches."""
         async with self._writing, self._changed:
             self._journal.close()
             self._changed.notify_all()
@@ -156,7 +156,7 @@ class LocalCoordination:
         held = self._entries.get(key)
         return held.revision if held else 0
 
-    async def _tell(self, change: Changed) -> None:
+    async def _publish(self, change: Changed) -> None:
         self._apply(change)
         self._history.append(change)
         async with self._changed:
@@ -172,14 +172,16 @@ class LocalCoordination:
     async def _write(self, changes: list[Changed]) -> None:
         path = self._journal.path
         if self._failed is not None or not self._journal.is_open:
-            raise KafkaStorageError(f"{path} takes no more changes: {self._failed or 'it is closed'}")
+            raise KafkaStorageError(f"{path} rejects all changes: {self._failed or 'it is closed'}; restart the broker")
         try:
             await asyncio.to_thread(self._journal.append, changes)
-        except NoRoom as error:
-            raise KafkaStorageError(f"{path} cannot be written: {error}; free space and try again") from error
+        except JournalFull as error:
+            raise KafkaStorageError(f"{path} cannot be written: {error}; free disk space and try again") from error
         except OSError as error:
             self._failed = error
-            raise KafkaStorageError(f"{path} cannot be written: {error}; free space and restart") from error
+            raise KafkaStorageError(
+                f"{path} cannot be written: {error}; free disk space and restart the broker"
+            ) from error
 
     def _load(self) -> None:
         changes = self._journal.load()
@@ -189,7 +191,7 @@ class LocalCoordination:
         self._journal.open(changes, self._present() if rewrite else None)
 
     def _present(self) -> list[Changed]:
-        """The changes without their history, and the last revision, so that revisions never go back."""
+        """The current keys without their history, and the last revision, so that revisions never decrease."""
         entries = sorted(self._entries.items(), key=lambda item: item[1].revision)
         kept = [Changed(key, entry.value, entry.revision) for key, entry in entries]
         return [*kept, Changed("", None, self._revision)]

@@ -1,14 +1,16 @@
-"""Membership: this broker's place in the cluster, under a session.
+"""Membership: the registration of this broker in the cluster, under a session.
 
-To join: begin a session; make sure that nobody else has this number; give up what an earlier incarnation of this
-broker led, so that epochs say that it was away; then register. When the session ends (etcd was not reached in time) the
-broker is no member: it steps down at once, by its own clock, and joins again as a new incarnation.
+To join, the broker starts a session, checks that no other broker uses its node id, gives up the leaderships of its
+earlier incarnation, and registers. Giving them up raises the epochs, which records that the broker was away. When the
+session ends (etcd was not reached in time), the broker is no longer a member. It steps down at once, by its own clock,
+and joins again as a new incarnation.
 
-A registration that is there already is of the process before us when it names our data directory, which only one
-process can hold: it is taken over. Any other is waited for as long as a session lasts without renewal, and then
-refused.
+An existing registration that names our data directory belongs to the previous process on it, because only one process
+can hold the directory. Such a registration is taken over. The broker waits for any other registration as long as a
+session lasts without renewal, and then refuses to start.
 
-What is known of a member stays in coordination when it is gone (core/known.py), until it is forgotten on purpose.
+A record of every member stays in coordination after the member stops (core/known_brokers.py), until an operator deletes
+it with `tidemill cluster forget`.
 """
 
 import asyncio
@@ -62,7 +64,7 @@ class Membership:
         self._new_id = new_id
         self._step_down = step_down
         self.lost_partitions: Collection[tuple[str, int]] = ()
-        """Partitions that have no records any more in this data directory: given up when this broker joins."""
+        """Partitions whose records are missing from this data directory; given up when this broker joins."""
         self._session: CoordinationSession | None = None
         self._opened = AsyncExitStack()
         self._joined = asyncio.Event()
@@ -72,7 +74,7 @@ class Membership:
 
     @property
     def session(self) -> CoordinationSession | None:
-        """The session under which this broker is a member now."""
+        """The session under which this broker is a member now, or None."""
         return self._session if self.alive else None
 
     @property
@@ -81,10 +83,9 @@ class Membership:
         return self._session is not None and self._session.alive
 
     def step_down_if_over(self) -> None:
-        """Lead nothing from when the session ran out.
+        """Give up all leaderships when the session has ended.
 
-        Whoever is served asks: a process that was stopped wakes up to what its clients sent, and hears from its own
-        timers later.
+        Every request calls this. A paused process resumes with the requests of its clients, before its own timers run.
         """
         if self.alive:
             self._stepped_down = False
@@ -93,21 +94,21 @@ class Membership:
             self._step_down()
 
     async def joined(self) -> CoordinationSession:
-        """The session, once there is one."""
+        """Wait for the session."""
         while True:
             await self._joined.wait()
             if self._session is not None:
                 return self._session
 
     async def number_is_ours(self) -> None:
-        """Before anything is opened: InvalidConfig when another broker has this number, and keeps it."""
+        """Check the node id before anything is opened; InvalidConfig when another broker keeps using it."""
         await self._claim_number()
 
     async def join(self) -> None:
-        """Become a member, or say in one line why not."""
+        """Become a member; InvalidConfig or CoordinationAway when that fails."""
         session = await self._opened.enter_async_context(self._coordination.session(self._ttl_ms))
         registered = False
-        while not registered:  # what was there may run out while this broker gives up what it led
+        while not registered:  # the registration that was found may expire while this broker gives up its leaderships
             found = await self._claim_number()
             if self._coordination.shared:
                 await self._retire_before(session)
@@ -116,7 +117,7 @@ class Membership:
         self._joined.set()
 
     async def stay(self) -> None:
-        """Step down when the session ends, and join again; for ever."""
+        """Step down when the session ends, and join again; without end."""
         if self._session is None and not self._left:  # an earlier run failed before it had joined again
             self.step_down_if_over()
             await self._join_again()
@@ -128,15 +129,16 @@ class Membership:
             self._joined.clear()
             self._session = None
             self.step_down_if_over()
-            log.warning("this broker is no member of the cluster until coordination is reached again")
+            log.warning("session_lost", node=self.registration.node_id)
             await self._join_again()
 
     async def leave(self) -> None:
-        """Hand over what this broker leads, then end the session."""
+        """Hand over the leaderships of this broker, then end the session."""
         if self._coordination.shared and self.alive:
-            # Who is there is given back what nobody else has, as often as it is handed over.
+            # Announce the stop first. The controller would otherwise elect this broker again for partitions that only
+            # it has.
             with suppress(CoordinationAway):
-                await self.announce(replace(self.registration, state=INACTIVE, reason="it stops"))
+                await self.announce(replace(self.registration, state=INACTIVE, reason="the broker is stopping"))
             await self._retire()
         self._left = True
         self._joined.clear()
@@ -144,23 +146,23 @@ class Membership:
         await self._opened.aclose()
 
     async def announce(self, registration: Registration) -> None:
-        """Tell something new about this broker."""
+        """Publish a new registration of this broker."""
         async with self._turn:
             before = self.registration
             self.registration = replace(registration, incarnation=before.incarnation)
             session = self.session
             if session is None:
                 return
-            told = False
+            reported = False
             try:
                 entry = await self._coordination.get(broker_key(registration.node_id))
-                told = await self._register(session, entry.revision if entry else 0)
+                reported = await self._register(session, entry.revision if entry else 0)
             finally:
-                if not told:  # as far as is known: whoever compares with it tells it again
+                if not reported:  # keep the published one, so that the next comparison publishes again
                     self.registration = replace(before, incarnation=self.registration.incarnation)
 
     async def remember(self) -> None:
-        """Keep what is known of this broker for when it is gone; nothing to do where that is so already."""
+        """Store the record that outlives this broker's registration, unless it is stored already."""
         node_id, image, view = self.registration.node_id, self._metadata.image, self._metadata.view
         mine = image.brokers.get(node_id)
         if not self._coordination.shared or not self.alive or mine is None:
@@ -173,13 +175,13 @@ class Membership:
         await self._coordination.compare_and_put(key, document, view.revision_of(key), guard=guard)
 
     async def forget(self, node_id: int) -> None:
-        """A broker that is gone for good is missed no more."""
+        """Delete the record of a broker that will not come back."""
         _check_forgettable(self._metadata.image, node_id)
         key, view = known_key(node_id), self._metadata.view
         gone = KeyGuard(broker_key(node_id), 0)
         written = await self._coordination.compare_and_put(key, None, view.revision_of(key), guard=gone)
         if written is None:
-            raise InvalidRequest(f"broker {node_id} has come back meanwhile")
+            raise InvalidRequest(f"broker {node_id} has joined again; stop it before you forget it")
         await self._metadata.caught_up(written)
 
     async def _join_again(self) -> None:
@@ -190,19 +192,19 @@ class Membership:
             try:
                 await self.join()
             except (CoordinationAway, InvalidConfig) as error:
-                log.warning("cannot join the cluster yet", error=str(error))
+                log.warning("cluster_join_failed", error=str(error))
                 await asyncio.sleep(PAUSE_S)
                 continue
-            log.info("a member again", node=self.registration.node_id)
+            log.info("cluster_rejoined", node=self.registration.node_id)
             return
 
     async def _claim_number(self) -> int:
         """The revision of a registration that may be replaced; 0 when there is none."""
         key = broker_key(self.registration.node_id)
         loop = asyncio.get_running_loop()
-        # etcd keeps a session longer than it lasts when its own leader changes.
+        # etcd keeps a lease longer than its TTL when its own leader changes.
         deadline = loop.time() + 2 * self._ttl_ms / 1000
-        told = False
+        reported = False
         while True:
             entry = await self._coordination.get(key)
             if entry is None:
@@ -213,46 +215,49 @@ class Membership:
             if loop.time() > deadline:
                 where = f" at {other.kafka}" if other.kafka else ""
                 number = self.registration.node_id
-                raise InvalidConfig(f"node id {number} is taken by a broker{where}; choose another with --node-id")
-            if not told:
-                log.warning("waiting for another broker of this number to go", node=other.node_id)
-                told = True
+                raise InvalidConfig(f"node id {number} is used by another broker{where}; choose another with --node-id")
+            if not reported:
+                log.warning("waiting_for_node_id", node=other.node_id)
+                reported = True
             await asyncio.sleep(min(PAUSE_S, self._ttl_ms / 4000))
 
     async def _retire_before(self, session: CoordinationSession) -> None:
-        """Give up what the process before us led; and all it had in sync, when its disk is not there any more."""
+        """Give up the leaderships of the previous process; with a new disk, also its places in the in-sync sets."""
         key = known_key(self.registration.node_id)
         entry = await self._coordination.get(key)
         lost = entry is not None and decode_known(entry.value).directory != self.registration.directory
         if lost:
-            log.warning("this broker comes with another data directory: nothing it had counts as in sync")
+            log.warning("data_directory_replaced", node=self.registration.node_id)
         if await self._retire(lost=lost):
             self.lost_partitions = ()
         if entry is None or lost:
             mine = encode_known(known_from(self.registration))
             await self._coordination.compare_and_put(key, mine, entry.revision if entry else 0)
         if not session.alive:
-            raise CoordinationAway("the session ended while joining")
+            raise CoordinationAway("the session ended while this broker joined the cluster")
 
     async def _retire(self, *, lost: bool = False) -> bool:
-        """Let others lead; until the view shows it, for others may change the same partitions. Whether all went."""
+        """Move leaderships away until the view shows it, because others may change the same partitions.
+
+        Returns whether all were moved before the deadline.
+        """
         deadline = asyncio.get_running_loop().time() + RETIRING_S
         node_id = self.registration.node_id
         find = partial(retirements, node_id=node_id, lost=lost, lost_partitions=self.lost_partitions)
         while changes := list(find(self._metadata.image)):
             if asyncio.get_running_loop().time() > deadline:
-                log.warning("not everything could be handed over", partitions=len(changes))
+                log.warning("leadership_handover_incomplete", partitions=len(changes))
                 return False
             await self.states.write_all(changes)
             await self._metadata.until(lambda: not any(find(self._metadata.image)), PAUSE_S)
         return True
 
     async def _register(self, session: CoordinationSession, revision: int) -> bool:
-        """Write the registration on the one that was seen; False when it is not that any more."""
+        """Write the registration over the revision that was seen; False when that has changed."""
         key, document = broker_key(self.registration.node_id), encode_registration(self.registration)
         written = await self._coordination.compare_and_put(key, document, revision, session=session)
         if written is None and revision and await self._coordination.get(key) is None:
-            # The session of the process before us ended just now, and its registration with it.
+            # The session of the previous process has just ended, and its registration was deleted with it.
             written = await self._coordination.compare_and_put(key, document, 0, session=session)
         if written is None:
             return False
@@ -262,12 +267,12 @@ class Membership:
 
 def _check_forgettable(image: Image, node_id: int) -> None:
     if node_id in image.brokers:
-        raise InvalidRequest(f"broker {node_id} is there; stop it before it is forgotten")
+        raise InvalidRequest(f"broker {node_id} is running; stop it before you forget it")
     carried = image.carried_by(node_id)
     if carried:
         raise InvalidRequest(
-            f"broker {node_id} still has copies of {len(carried)} partitions, {carried[0]} among them; move them first:"
+            f"broker {node_id} still has replicas of {len(carried)} partitions, such as {carried[0]}; move them first:"
             " tidemill cluster rebalance, or tidemill topic reassign"
         )
     if node_id not in image.known:
-        raise BrokerIdNotRegistered(f"broker {node_id} is not known")
+        raise BrokerIdNotRegistered(f"broker {node_id} is not known; list the brokers with: tidemill cluster status")

@@ -1,8 +1,8 @@
-"""Metadata: the view of this broker, listed once and then kept up to date by a watch.
+"""Cluster metadata: the view of this broker, listed once and then updated by a watch.
 
-One watch tells everything in order; what came while the last was worked on is taken together. A gap (coordination
-forgot what was in between) is a new listing, of which only the differences are told on. Whoever wrote something waits
-with `caught_up` until this broker has seen it too.
+One watch yields every change in order. Changes that arrive while earlier ones are processed are applied together. After
+a gap (coordination no longer has the changes in between) everything is listed again, and only the differences are
+applied. A writer waits with `caught_up` until this broker has seen its own write.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from tidemill.cluster.core.image import Image
-from tidemill.cluster.core.view import Told, Touched, View
+from tidemill.cluster.core.view import KeyChange, Touched, View
 from tidemill.cluster.interface import Changed, Coordination, CoordinationAway, PrefixListing, WatchGap
 from tidemill.model.errors import RequestTimedOut
 
 CATCH_UP_S = 30.0
 PAUSE_S = 0.2
 GATHER_S = 0.02
-"""A change is worked on at once, but one that follows closely waits for others: a lost broker is a thousand of them."""
+"""A change is processed at once, but one that follows closely waits for more: a lost broker causes a thousand."""
 
 OnChange = Callable[[Touched], Awaitable[None]]
 
@@ -26,7 +26,7 @@ log = structlog.get_logger("tidemill.cluster")
 
 
 class ClusterMetadata:
-    """What this broker knows of the cluster."""
+    """What this broker knows about the cluster."""
 
     def __init__(self, coordination: Coordination, defaults: Mapping[str, str]) -> None:
         self.view = View(defaults)
@@ -39,7 +39,7 @@ class ClusterMetadata:
 
     @property
     def image(self) -> Image:
-        """The topics and brokers as they were told last."""
+        """The topics and brokers as last seen."""
         return self.view.image
 
     async def load(self) -> Touched:
@@ -47,7 +47,7 @@ class ClusterMetadata:
         return self._take_listing(await self._coordination.get_prefix(""))
 
     async def follow(self, on_change: OnChange) -> None:
-        """Apply what the watch tells, for ever; `on_change` is done before the next is applied."""
+        """Apply the changes of the watch, without end; `on_change` completes before the next changes are applied."""
         if self._following:
             await self._start_over(on_change)
         self._following = True
@@ -62,32 +62,32 @@ class ClusterMetadata:
                     await asyncio.sleep(GATHER_S)
                 self._fresh.clear()
                 if pump.done():
-                    pump.result()  # raises what ended it; a watch that ended by itself has told everything
+                    pump.result()  # raises the error of the watch; one that ended by itself has yielded everything
                 changes, self._pending = self._pending, []
                 if changes:
-                    await on_change(self.view.apply(Told(*change) for change in changes))
-                    await self._tell(changes[-1].revision)
+                    await on_change(self.view.apply(KeyChange(*change) for change in changes))
+                    await self._mark_applied(changes[-1].revision)
                     last = loop.time()
         finally:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
 
     async def _start_over(self, on_change: OnChange) -> None:
-        """After an unexpected error: list and work on everything, since a change may have been applied in part."""
+        """After an unexpected error, list and process everything, because a change may have been applied in part."""
         listing = await self._coordination.get_prefix("")
-        gone = [Told(key, None, listing.revision) for key in self.view.revisions if key not in listing.entries]
+        gone = [KeyChange(key, None, listing.revision) for key in self.view.revisions if key not in listing.entries]
         self._pending = []
         touched = self.view.apply(gone)
         await on_change(_joined(touched, self._take_listing(listing)))
-        await self._tell(listing.revision)
+        await self._mark_applied(listing.revision)
 
     async def caught_up(self, revision: int) -> None:
-        """Wait until everything up to this revision is applied and worked on."""
+        """Wait until everything up to this revision is applied and processed."""
         if not await self.until(lambda: self._revision >= revision, CATCH_UP_S):
-            raise RequestTimedOut("it was written, but this broker has not heard of it yet")
+            raise RequestTimedOut(f"the change was written, but this broker did not see it within {CATCH_UP_S:g} s")
 
     async def until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something is so, looking after each change; False when it is not in time."""
+        """Wait until a condition holds, tested after each change; False on timeout."""
         try:
             async with asyncio.timeout(timeout_s), self._seen:
                 await self._seen.wait_for(reached)
@@ -96,7 +96,7 @@ class ClusterMetadata:
         return True
 
     async def _pump(self) -> None:
-        """Put what the watch tells where `follow` finds it; after a gap, the difference to a new listing."""
+        """Queue the changes of the watch for `follow`; after a gap, the differences from a new listing."""
         after = self._revision
         while True:
             try:
@@ -105,7 +105,7 @@ class ClusterMetadata:
                     self._fresh.set()
                     after = change.revision
             except WatchGap:
-                log.warning("changes were missed; everything is listed again")
+                log.warning("metadata_watch_gap", after_revision=after)
                 after = await self._list_again(after)
             else:
                 return
@@ -122,20 +122,20 @@ class ClusterMetadata:
             return max(after, listing.revision)
 
     def _take_listing(self, listing: PrefixListing) -> Touched:
-        told = [Told(key, entry.value, entry.revision) for key, entry in listing.entries.items()]
-        # Topics before the states of their partitions, which are found by the topic's id.
-        told.sort(key=lambda change: not change.key.startswith("topics/"))
+        listed = [KeyChange(key, entry.value, entry.revision) for key, entry in listing.entries.items()]
+        # Topics come before the states of their partitions, which are found by the topic's id.
+        listed.sort(key=lambda change: not change.key.startswith("topics/"))
         self._revision = listing.revision
-        return self.view.apply(told)
+        return self.view.apply(listed)
 
-    async def _tell(self, revision: int) -> None:
+    async def _mark_applied(self, revision: int) -> None:
         async with self._seen:
             self._revision = max(self._revision, revision)
             self._seen.notify_all()
 
 
 def _differences(known: Mapping[str, int], listing: PrefixListing) -> list[Changed]:
-    """What a listing says that was not known, and what is known that it does not say; in order of topics first."""
+    """The deleted and changed keys of a listing compared with the known revisions; topics come first."""
     gone = [Changed(key, None, listing.revision) for key in known if key not in listing.entries]
     new = [
         Changed(key, entry.value, entry.revision)

@@ -1,4 +1,4 @@
-"""What the coordinators need from the broker: its topics and its partitions."""
+"""The protocols between the coordinators and the broker's topics and partitions."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""The internal topics: groups, transactions and waiting records are kept in them, one journal for each.
+"""The internal topics, which store groups, transactions and waiting records, with one journal each.
 
 They are compacted, and their number of partitions never changes. The first record creates a topic. In a cluster it is
 created when a client first asks for a coordinator, because its leaders must be known then.
@@ -22,7 +22,7 @@ log = structlog.get_logger("tidemill.broker")
 
 
 class Shape(NamedTuple):
-    """What the settings say about one of them."""
+    """The settings of one internal topic."""
 
     partitions: int
     copies: int
@@ -30,7 +30,7 @@ class Shape(NamedTuple):
 
 
 def shapes(settings: BrokerSettings) -> Mapping[str, Shape]:
-    """Each of the broker's own topics."""
+    """The shape of each internal topic."""
     return {
         GROUP_OFFSETS: Shape(
             settings.offsets_topic_num_partitions,
@@ -51,7 +51,7 @@ def shapes(settings: BrokerSettings) -> Mapping[str, Shape]:
 
 
 class InternalTopics:
-    """Creates them, keeps their journals, and says who leads what of them."""
+    """Creates the internal topics, opens their journals, and finds the leaders of their partitions."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class InternalTopics:
         self._clock_ms = clock_ms
 
     def journal(self, topic: str) -> TopicJournal:
-        """The journal of one of them."""
+        """The journal of an internal topic."""
 
         async def create() -> None:
             await self._create(topic)
@@ -88,15 +88,15 @@ class InternalTopics:
         )
 
     async def ensure(self, topic: str) -> None:
-        """Create it, where its leader has to be known before the first record."""
+        """Create the topic in a cluster, where its leader must be known before the first record."""
         if self._shared and topic not in self._topics.image.by_name:
             with suppress(TopicAlreadyExists):
                 await self._create(topic)
 
     def led(self, topic: str) -> dict[int, int]:
-        """The partitions of it that this broker leads, with their epochs; not those that it cannot open.
+        """The partitions that this broker leads and could open, with their epochs.
 
-        A broker that is alone coordinates before there is a topic.
+        A single broker coordinates before the topic exists.
         """
         known = self._topics.image.by_name.get(topic)
         if known is not None:
@@ -105,9 +105,10 @@ class InternalTopics:
         return {} if self._shared else dict.fromkeys(range(self._width(topic)), 0)
 
     def leads(self, topic: str, index: int, epoch: int | None = None) -> bool:
-        """Whether this broker does lead a partition of it: what the image says is old where coordination is away.
+        """Whether this broker leads a partition. The image alone may be stale while coordination is unreachable.
 
-        With `epoch`, whether it has led it since then: others may have written to it in between otherwise.
+        With `epoch`, whether it has led the partition since that epoch. Otherwise another broker may have written in
+        between.
         """
         self._look()
         partition = self._partitions.find(topic, index)
@@ -116,7 +117,7 @@ class InternalTopics:
         return partition.leads and (not self._shared or epoch is None or partition.leader_epoch == epoch)
 
     def leader_of(self, topic: str, index: int) -> int:
-        """Who leads a partition of it; -1: nobody at the moment."""
+        """The leader of a partition; -1 when it has none."""
         known = self._topics.image.by_name.get(topic)
         if known is None:
             return NOBODY if self._shared else self._node_id
@@ -128,12 +129,12 @@ class InternalTopics:
         return self._shapes[topic].partitions if known is None else len(known.partitions)
 
     async def adopt(self) -> None:
-        """Take over folders of these topics that coordination lost; with their ids they keep their records."""
+        """Register topics that have a directory here and are missing in coordination, with their ids and records."""
         for found in list(self._partitions.unknown):
             if found.name in self._shapes and found.topic_id and not self._shared:
                 await self._create(found.name, found)
                 self._partitions.unknown.remove(found)
-                log.warning("internal topic found again", topic=found.name, partitions=found.partitions)
+                log.warning("internal_topic_adopted", topic=found.name, partitions=found.partitions)
 
     async def _create(self, topic: str, found: UnknownTopic | None = None) -> None:
         shape = self._shapes[topic]
@@ -143,7 +144,7 @@ class InternalTopics:
             "segment.bytes": str(shape.segment_bytes),
             "compression.type": "producer",
         }
-        if topic == WAITING:  # what producers were promised, not what the broker could learn again
+        if topic == WAITING:  # waiting records were promised to producers; the broker cannot rebuild them
             overrides["min.insync.replicas"] = str(max(1, copies - 1))
         await self._topics.create(
             topic,

@@ -1,13 +1,13 @@
 """Journals: the broker's own state as records of an internal compacted topic.
 
-Groups and transactions remember what they know by writing keyed records (a value of None forgets the key) and learn
-it again at start by replaying them; the topic is kept small by compaction and recovered by the same code as any
-other.
+Groups and transactions store their state as keyed records; a value of None deletes the key. At start they replay the
+records. Compaction keeps the topic small, and recovery is the same code as for any other topic.
 
-Rules: - A key belongs to one partition (`partition_of`), so its records have one order. - `append` returns when the
-records are on disk. Appends to one partition are written and completed in the order of the calls, also while the
-topic is being created by the first of them; a caller that goes away does not undo its append. - `replay` gives the
-records in the order they were written. A topic that was never written to replays as nothing.
+Rules:
+- A key belongs to one partition (`partition_of`), so its records have one order.
+- `append` returns when the records are on disk. Appends to one partition are written and completed in the order of
+  the calls, also while the first of them creates the topic. Cancelling the caller does not undo its append.
+- `replay` returns the records in the order they were written. A topic that was never written to replays as empty.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from tidemill.streams.partition import Appended, Partition
 
 REPLAY_BYTES = 1 << 20
 LOOP_RECORDS_MAX = 1_000
-"""A batch of more records is built in a thread."""
+"""A larger batch is built in a thread."""
 
 KeyValue = tuple[bytes | None, bytes | None]
 
 
 def java_hash(text: str) -> int:
-    """Java's hash of a string: what places a group on a partition in Kafka, and so here."""
+    """Java's hash of a string. Kafka uses it to choose the partition of a group, so Tidemill does too."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -61,15 +61,15 @@ class TopicJournal:
 
     @property
     def partitions(self) -> int:
-        """How many there are, or will be when the first record is written; this never changes once there is one."""
+        """The number of partitions, now or after the first record creates the topic. It never changes after that."""
         return self._width()
 
     def partition_of(self, key: str) -> int:
-        """The partition that keeps this key (a group, a transactional id)."""
+        """The partition that stores this key (a group or a transactional id)."""
         return (java_hash(key) & 0x7FFFFFFF) % self.partitions
 
     def leads(self, partition: int, epoch: int) -> bool:
-        """Whether what was read of a partition in this epoch is still what is so: nobody else writes to it."""
+        """Whether this broker has led the partition since this epoch, so that the state read then is still current."""
         return self._leads(partition, epoch)
 
     async def append(self, partition: int, records: Sequence[KeyValue]) -> None:
@@ -78,30 +78,32 @@ class TopicJournal:
         async with self._turns[partition]:
             is_large = len(records) > LOOP_RECORDS_MAX
             batch = await asyncio.to_thread(_batch, records, now) if is_large else _batch(records, now)
-            home = await self._open(partition)
-            writing: asyncio.Task[Appended] = asyncio.create_task(home.leader.append_own(batch))
+            replica = await self._open(partition)
+            writing: asyncio.Task[Appended] = asyncio.create_task(replica.append_own(batch))
         await asyncio.shield(writing)
 
     async def replay(self, partition: int) -> AsyncIterator[Sequence[Record]]:
-        """Every record that is still kept, oldest first, a batch at a time."""
-        home = self._find(partition)
-        if home is None:
+        """Every stored record, oldest first, one batch at a time."""
+        replica = self._find(partition)
+        if replica is None:
             return
         try:
-            async for records in self._replay(home):
+            async for records in self._replay(replica):
                 yield records
         except CorruptMessage as error:
             raise KafkaStorageError(
-                f"{self.topic}-{partition} cannot be read: {error}; bring its folder back from a backup"
+                f"{self.topic}-{partition} cannot be read: {error}; restore its directory from a backup"
             ) from error
 
-    async def _replay(self, home: Partition) -> AsyncIterator[Sequence[Record]]:
-        end = await home.leader.end_settled()
-        offset = home.log_start_offset
+    async def _replay(self, replica: Partition) -> AsyncIterator[Sequence[Record]]:
+        end = await replica.end_settled()
+        offset = replica.log_start_offset
         while offset < end:
-            found = await home.reader.read(offset, REPLAY_BYTES)
+            found = await replica.read(offset, REPLAY_BYTES)
             if not found.records:
-                raise KafkaStorageError(f"{self.topic}-{home.index} ends at {offset}, before its end {end}")
+                raise KafkaStorageError(
+                    f"{self.topic}-{replica.index} has no records at offset {offset}, before its end {end}"
+                )
             for piece in found.records:
                 for position, header in iter_headers(piece):
                     if header.next_offset > offset and not header.control:
@@ -110,16 +112,16 @@ class TopicJournal:
                     offset = max(offset, header.next_offset)
 
     async def _open(self, partition: int) -> Partition:
-        home = self._find(partition)
-        if home is None:
+        replica = self._find(partition)
+        if replica is None:
             async with self._creating:
-                home = self._find(partition)
-                if home is None:
+                replica = self._find(partition)
+                if replica is None:
                     await self._create()
-                    home = self._find(partition)
-        if home is None:
+                    replica = self._find(partition)
+        if replica is None:
             raise KafkaStorageError(f"{self.topic} has no partition {partition}")
-        return home
+        return replica
 
 
 def _batch(records: Sequence[KeyValue], now_ms: int) -> bytearray:

@@ -1,4 +1,4 @@
-"""The broker's settings as the limits that groups and transactions know: they have words of their own for them."""
+"""Converts the broker's settings to the limits of groups and transactions."""
 
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.broker_settings import BrokerSettings
@@ -6,7 +6,7 @@ from tidemill.transactions.interface import TransactionLimits
 
 
 def group_limits(settings: BrokerSettings) -> GroupLimits:
-    """What groups, their members and their offsets are held to."""
+    """The limits of groups, their members and their offsets."""
     return GroupLimits(
         session_timeout_min_ms=settings.group_min_session_timeout_ms,
         session_timeout_max_ms=settings.group_max_session_timeout_ms,
@@ -22,7 +22,7 @@ def group_limits(settings: BrokerSettings) -> GroupLimits:
 
 
 def transaction_limits(settings: BrokerSettings) -> TransactionLimits:
-    """What transactions are held to."""
+    """The limits of transactions."""
     return TransactionLimits(
         timeout_ms_max=settings.transaction_max_timeout_ms, id_expiry_ms=settings.transactional_id_expiration_ms
     )

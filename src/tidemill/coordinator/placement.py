@@ -1,8 +1,9 @@
 """Coordinator placement: which groups and transactional ids this broker coordinates.
 
-The leader of a partition of an internal topic coordinates everything that is kept in it. When a broker becomes leader,
-its coordinator reads the partition before it responds. When leadership moves away, waiting clients are redirected.
-Reading may take a while, so it runs in a task of its own and not in the task that follows the metadata.
+The leader of a partition of an internal topic coordinates every group or transactional id that is stored in it. When a
+broker becomes leader, its coordinator reads the partition before it responds. When leadership moves away, waiting
+clients are redirected. Reading may take a while, so it runs in its own task and not in the task that follows the
+metadata.
 """
 
 import asyncio
@@ -79,7 +80,7 @@ class CoordinatorPlacement:
                 async with asyncio.timeout(None if self._is_loaded else pause_s):
                     await self._changed.wait()
             self._changed.clear()
-            self._is_loaded = False  # until everything is read, also when this loop fails and restarts
+            self._is_loaded = False  # until everything is read; also when this loop fails and restarts
             await self._follow()
             pause_s = RETRY_S if self._is_loaded else min(2 * pause_s, RETRY_S_MAX)
             if self._is_loaded:

@@ -1,9 +1,11 @@
-"""Transactions over several brokers: the coordinator of an id, the leaders it writes to, and the groups it commits for.
+"""Routes transaction checks and markers between the coordinator of an id, the partition leaders and the groups.
 
-A leader asks the coordinator before the first write of a transaction to a partition; a transaction that is open there
-already needs no second question. Between the answer and the write a marker may come, which would end the transaction
-before the write that belongs to it: markers are counted for each partition, and a write whose count has changed asks
-again. The coordinator's epoch goes with each marker, so that one that was replaced writes none.
+A leader asks the coordinator before the first write of a transaction to a partition. A transaction that is already open
+there needs no second check.
+
+Between the coordinator's answer and the write, a marker may arrive and end the transaction that the write belongs to.
+So the router counts the markers of each partition. A write whose count has changed is checked again. Each marker
+carries the coordinator's epoch, so a coordinator that was replaced cannot write markers.
 """
 
 import asyncio
@@ -39,7 +41,7 @@ Check = Callable[[], None]
 
 
 class TransactionRouter:
-    """Questions about transactions, answered here or by another broker."""
+    """Checks transactions and writes markers, on this broker or on another one."""
 
     def __init__(
         self,
@@ -62,9 +64,9 @@ class TransactionRouter:
     async def verify(
         self, here: TransactionCoordinator, writer: TransactionalProducer, where: TopicPartition, *, implicit: bool
     ) -> Check:
-        """Refuse a write outside of its transaction; the check says, without waiting, whether that still holds."""
+        """Reject a write outside of its transaction; the returned check tests, without waiting, if that still holds."""
         if not writer.transactional_id:
-            raise InvalidTxnState("a transactional batch without a transactional id")
+            raise InvalidTxnState("a transactional batch has no transactional id; set one in the produce request")
         identity = ProducerIdAndEpoch(writer.producer_id, writer.producer_epoch)
         coordinator = self._coordinator_of(writer.transactional_id)
         if coordinator == self._node_id:
@@ -75,10 +77,10 @@ class TransactionRouter:
             await self._ask(coordinator, writer, where, verify_only=not implicit)
             if self._markers[where] == before:
                 return partial(self._check_unmarked, where, before)
-        raise ConcurrentTransactions(f"transactions on {where} end all the time")
+        raise ConcurrentTransactions(f"transactions on {where} ended during {TRIES_MAX} checks in a row; try again")
 
     async def write_marker(self, marker: TransactionMarker) -> None:
-        """End a transaction on one partition, wherever that is led."""
+        """End a transaction on one partition, whichever broker leads it."""
         leader = self._leader_of(marker.partition)
         if leader == self._node_id:
             await self.mark_here(marker)
@@ -94,7 +96,7 @@ class TransactionRouter:
             connection = await self._connection(leader)
             marker_written(await connection.call(request))
         except ClientError as error:
-            raise NotLeaderOrFollower(f"broker {leader} did not write a marker: {error}") from None
+            raise NotLeaderOrFollower(f"broker {leader} did not write a transaction marker: {error}") from None
 
     async def mark_here(self, marker: TransactionMarker) -> None:
         """End a transaction on a partition that this broker leads."""
@@ -103,7 +105,7 @@ class TransactionRouter:
         self._markers[marker.partition] += 1
 
     def close(self) -> None:
-        """Let go of the other brokers."""
+        """Close the connections to the other brokers."""
         for connection in self._connections.values():
             connection.close()
 
@@ -114,14 +116,16 @@ class TransactionRouter:
             connection = await self._connection(coordinator)
             verified(await connection.call(verify_request(writer, where, verify_only=verify_only)))
         except (ClientError, NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable) as error:
-            raise ConcurrentTransactions(f"the coordinator of {writer.transactional_id!r}: {error}") from None
+            raise ConcurrentTransactions(
+                f"the coordinator of transactional id {writer.transactional_id!r} did not answer: {error}"
+            ) from None
 
     def _check_unmarked(self, where: TopicPartition, before: int) -> None:
         if self._markers[where] != before:
-            raise ConcurrentTransactions(f"a transaction on {where} has just ended")
+            raise ConcurrentTransactions(f"a transaction on {where} has just ended; try again")
 
     async def _connection(self, node_id: int) -> PeerConnection:
-        """The one way to a broker: over two of them a question could overtake an earlier one, and its write with it."""
+        """The only connection to a broker: with two, a request and its write could overtake an earlier one."""
         async with self._connecting[node_id]:
             known = self._connections.get(node_id)
             if known is None or known.closed:

@@ -1,8 +1,9 @@
-"""How far the followers of what this broker leads are behind: for operators, in `cluster status` and /metrics.
+"""Replica lag of the followers of the partitions that this broker leads, for `cluster status` and /metrics.
 
-A follower's lag in records is what it has not asked behind yet; under steady load that is what is on its way. Its lag
-in time says since when it has not had everything: when it passes `replica.lag.time.max.ms` the follower leaves the
-in-sync set. Both are the worst of all partitions, by follower.
+A follower's lag in records is the number of records after its last fetch offset. Under steady load these records are in
+flight. Its lag in time is the time since the follower last had every record. When that time exceeds
+`replica.lag.time.max.ms`, the follower leaves the in-sync set. Both values are the maximum over all partitions of the
+follower.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,14 +15,14 @@ from tidemill.streams.partition import Partition
 
 
 def worst_lags(partitions: Iterable[Partition]) -> dict[int, Lag]:
-    """The worst of each follower of these partitions."""
-    return worst(partition.leader.lags for partition in partitions)
+    """The maximum lag of each follower over these partitions."""
+    return worst(partition.lags for partition in partitions)
 
 
-def worst(told: Iterable[Mapping[int, Lag]]) -> dict[int, Lag]:
-    """The worst of each follower that several tell of."""
+def worst(reports: Iterable[Mapping[int, Lag]]) -> dict[int, Lag]:
+    """The maximum lag of each follower over several reports."""
     found: dict[int, Lag] = {}
-    for lags in told:
+    for lags in reports:
         for node, lag in lags.items():
             known = found.get(node, lag)
             found[node] = Lag(max(known.records, lag.records), max(known.ms, lag.ms))
@@ -29,12 +30,12 @@ def worst(told: Iterable[Mapping[int, Lag]]) -> dict[int, Lag]:
 
 
 def encode_lags(lags: Mapping[int, Lag]) -> str:
-    """`2=0:0,3=17:40`: follower, records, milliseconds."""
+    """Encode as `2=0:0,3=17:40`: follower, records, milliseconds."""
     return ",".join(f"{node}={lag.records}:{lag.ms:.0f}" for node, lag in sorted(lags.items()))
 
 
 def decode_lags(text: str) -> dict[int, Lag]:
-    """What `encode_lags` wrote."""
+    """Decode the output of `encode_lags`."""
     lags = {}
     for part in filter(None, text.split(",")):
         node, _, lag = part.partition("=")
@@ -44,22 +45,28 @@ def decode_lags(text: str) -> dict[int, Lag]:
 
 
 def gauges(partitions: Iterable[Partition], states: States) -> Callable[[], Iterator[Gauge]]:
-    """What /metrics tells of replication on this broker."""
+    """The replication gauges that this broker reports on /metrics."""
 
-    def told() -> Iterator[Gauge]:
+    def read() -> Iterator[Gauge]:
         short = 0
         for partition in partitions:
             term = partition.term
             short += partition.leads and term is not None and len(term.isr) < len(term.replicas)
-        yield Gauge("tidemill_under_replicated_partitions", "Partitions led here that lack a replica in sync.", short)
         yield Gauge(
-            "tidemill_unclean_elections", "Leaders that may lack records, by this broker.", states.unclean_elections
+            "tidemill_under_replicated_partitions", "Partitions led here with a replica that is not in sync.", short
+        )
+        yield Gauge(
+            "tidemill_unclean_elections",
+            "Unclean leader elections written by this broker; records may be lost.",
+            states.unclean_elections,
         )
         for node, lag in sorted(worst_lags(partitions).items()):
             label = (("follower", str(node)),)
-            yield Gauge("tidemill_replica_lag_records", "Records that a follower lacks, at most.", lag.records, label)
             yield Gauge(
-                "tidemill_replica_lag_seconds", "Time since a follower had everything, at most.", lag.ms / 1000, label
+                "tidemill_replica_lag_records", "Maximum number of records that a follower lacks.", lag.records, label
+            )
+            yield Gauge(
+                "tidemill_replica_lag_seconds", "Maximum time since a follower had every record.", lag.ms / 1000, label
             )
 
-    return told
+    return read

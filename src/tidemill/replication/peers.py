@@ -1,4 +1,4 @@
-"""The other brokers, as this one talks to them: found by their number, known by the cluster's secret."""
+"""Connections to the other brokers, found by node id and authenticated with the cluster's secret."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ AddressOf = Callable[[int], tuple[str, int] | None]
 
 
 class PeerLink:
-    """A fetcher's way to one leader."""
+    """A fetcher's connection to one leader."""
 
     def __init__(self, connection: PeerConnection, node_id: int, limits: ReplicaFetchLimits) -> None:
         self._connection = connection
@@ -24,7 +24,7 @@ class PeerLink:
         self._limits = limits
 
     async def fetch(self, wanted: Sequence[PartWanted]) -> Sequence[PartGiven]:
-        """What the leader gives."""
+        """Fetch from the leader."""
         request = replica_fetch(self._node_id, wanted, self._limits)
         found = given(await self._connection.call(request, extra_s=self._limits.max_wait_ms / 1000))
         if isinstance(found, int):
@@ -32,12 +32,12 @@ class PeerLink:
         return found
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         self._connection.close()
 
 
 class Peers:
-    """How to reach the other brokers."""
+    """Connects to the other brokers."""
 
     def __init__(
         self, node_id: int, address_of: AddressOf, secret: Callable[[], bytes], limits: ReplicaFetchLimits
@@ -48,10 +48,10 @@ class Peers:
         self._limits = limits
 
     async def connect(self, node_id: int) -> PeerConnection:
-        """A connection on which both are known; Unreachable when nobody knows where the broker is."""
+        """An authenticated connection; BrokerUnreachable when the address of the broker is not known."""
         address = self._address_of(node_id)
         if address is None:
-            raise BrokerUnreachable(f"broker {node_id} is not in the cluster now")
+            raise BrokerUnreachable(f"broker {node_id} is not registered in the cluster; wait for it to join")
         return await PeerConnection.open(
             *address, secret=self._secret(), node_id=self._node_id, client_id=f"broker-{self._node_id}"
         )
@@ -59,13 +59,14 @@ class Peers:
     async def produce(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
         """Append at another broker, durably.
 
-        NotLeaderOrFollower when it cannot be asked, RequestTimedOut when it does not answer: it may have appended.
+        NotLeaderOrFollower when the broker cannot be reached. RequestTimedOut when it does not answer; it may have
+        appended.
         """
         request = produce_request({partition: batch}, acks=-1, timeout_ms=PRODUCE_MS, transactional_id=None)
         try:
             connection = await self.connect(node_id)
         except ClientError as error:
-            raise NotLeaderOrFollower(f"broker {node_id} cannot be asked: {error}") from None
+            raise NotLeaderOrFollower(f"broker {node_id} cannot be reached: {error}") from None
         try:
             answer = await connection.call(request, extra_s=PRODUCE_MS / 1000)
         except ClientError as error:
@@ -77,7 +78,7 @@ class Peers:
             raise refused[0]
 
     async def clock(self, node_id: int) -> ToldClock | None:
-        """The wall clock of another broker; None where it does not tell."""
+        """The wall clock of another broker; None when the broker does not report it."""
         connection = await self.connect(node_id)
         try:
             return told_clock(await connection.call(clock_request(node_id)))
@@ -85,5 +86,5 @@ class Peers:
             connection.close()
 
     async def link(self, node_id: int) -> PeerLink:
-        """The way to a leader, for a fetcher."""
+        """A connection to a leader, for a fetcher."""
         return PeerLink(await self.connect(node_id), self._node_id, self._limits)

@@ -1,8 +1,8 @@
-"""Moves: elections that somebody asked for, and partitions that go to other brokers.
+"""Leader elections and reassignments that a client requests.
 
-Any broker can be asked: it decides by the rules of `cluster/core/election` on the state that it has seen, and writes on
-that state. What somebody else changed at the same time is looked at again. A move begins here; the controller ends it
-when the new replicas are in sync.
+Any broker can process such a request. It decides by the rules of `cluster/core/election` on the state that it has seen,
+and its write succeeds only on that state. When another broker changed the partition at the same time, this broker
+decides again. A reassignment starts here. The controller finishes it when the new replicas are in sync.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,13 +26,13 @@ from tidemill.model.errors import (
 )
 
 TRIES_MAX = 5
-LOOK_AGAIN_S = 1.0
+RETRY_S = 1.0
 
 Decide = Callable[[Topic, PartitionInfo], PartitionInfo | None]
 
 
 class Reassignments:
-    """Changes of leaders and replicas on demand."""
+    """Changes leaders and replicas on request."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Reassignments:
         self._carriers = carriers
 
     async def elect_preferred(self, name: str, index: int) -> PartitionInfo:
-        """Let the first replica lead."""
+        """Make the first replica the leader."""
 
         def decide(_: Topic, info: PartitionInfo) -> PartitionInfo | None:
             if info.leader == info.replicas[0]:
-                raise ElectionNotNeeded(f"broker {info.leader} leads {name}-{index} already")
+                raise ElectionNotNeeded(f"broker {info.leader} already leads {name}-{index}")
             after = election.prefer(info, live_brokers(self._metadata.image))
             if after is None:
                 raise PreferredLeaderNotAvailable(f"broker {info.replicas[0]} is not in sync with {name}-{index}")
@@ -60,14 +60,14 @@ class Reassignments:
         return await self._change(name, index, decide)
 
     async def elect_unclean(self, name: str, index: int) -> PartitionInfo:
-        """Let any replica lead that is there; what only the others had is lost."""
+        """Make any live replica the leader; records that only the other replicas had are lost."""
 
         def decide(_: Topic, info: PartitionInfo) -> PartitionInfo | None:
             live = live_brokers(self._metadata.image) | full_brokers(self._metadata.image)
             if info.leader in live:
-                raise ElectionNotNeeded(f"broker {info.leader} leads {name}-{index}")
+                raise ElectionNotNeeded(f"broker {info.leader} already leads {name}-{index}")
             if not set(info.replicas) & live:
-                raise EligibleLeadersNotAvailable(f"no replica of {name}-{index} is there")
+                raise EligibleLeadersNotAvailable(f"no replica of {name}-{index} is alive; start one of its brokers")
             return election.elect(info, live, unclean=True)
 
         return await self._change(name, index, decide)
@@ -75,13 +75,15 @@ class Reassignments:
     async def reassign(
         self, name: str, index: int, replicas: Sequence[int], *, same_number: bool = False
     ) -> PartitionInfo:
-        """Begin to move a partition to these brokers."""
+        """Start to move a partition to these brokers."""
 
         def decide(topic: Topic, info: PartitionInfo) -> PartitionInfo | None:
             check_replicas(list(self._carriers()), index, replicas)
             if self._is_shared(topic):
-                if len(replicas) > 1:  # a second one would copy rows into the table that they come from
-                    raise InvalidReplicaAssignment(f"{name} is on servers that all brokers share; one broker leads it")
+                if len(replicas) > 1:  # a second replica would copy rows into the table they come from
+                    raise InvalidReplicaAssignment(
+                        f"{name} is stored on servers that all brokers share; give one broker"
+                    )
                 return election.hand_to(info, replicas[0])
             now = len(info.replicas) - len(info.adding)
             if same_number and len(replicas) != now:
@@ -91,18 +93,18 @@ class Reassignments:
         return await self._change(name, index, decide)
 
     async def cancel(self, name: str, index: int) -> PartitionInfo:
-        """Go back to where the partition was."""
+        """Cancel a reassignment and restore the replicas from before it."""
 
         def decide(_: Topic, info: PartitionInfo) -> PartitionInfo | None:
             after = election.cancel(info)
             if after is None:
-                raise NoReassignmentInProgress(f"{name}-{index} is not on its way")
+                raise NoReassignmentInProgress(f"{name}-{index} is not being reassigned")
             return after
 
         return await self._change(name, index, decide)
 
     def under_way(self) -> Iterator[tuple[Topic, PartitionInfo]]:
-        """Partitions that are on their way."""
+        """Partitions whose reassignment has not finished."""
         for topic in self._metadata.image.by_name.values():
             for info in topic.partitions:
                 if info.adding or info.removing:
@@ -116,7 +118,7 @@ class Reassignments:
         for _ in range(TRIES_MAX):
             topic = self._metadata.image.by_name.get(name)
             if topic is None or not 0 <= index < len(topic.partitions):
-                raise UnknownTopicOrPartition(f"there is no partition {name[:60]}-{index}")
+                raise UnknownTopicOrPartition(f"partition {name[:60]}-{index} does not exist")
             info = topic.partitions[index]
             after = decide(topic, info)
             if after is None:
@@ -125,9 +127,9 @@ class Reassignments:
             if written is not None:
                 await self._metadata.caught_up(written)
                 return after
-            await self._metadata.until(partial(self._moved_on, name, index, info), LOOK_AGAIN_S)
-        raise InvalidUpdateVersion(f"{name}-{index} is changed by somebody else all the time")
+            await self._metadata.until(partial(self._has_changed, name, index, info), RETRY_S)
+        raise InvalidUpdateVersion(f"{name}-{index} was changed by other brokers {TRIES_MAX} times in a row; try again")
 
-    def _moved_on(self, name: str, index: int, before: PartitionInfo) -> bool:
+    def _has_changed(self, name: str, index: int, before: PartitionInfo) -> bool:
         topic = self._metadata.image.by_name.get(name)
         return topic is None or topic.partitions[index] != before

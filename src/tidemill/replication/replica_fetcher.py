@@ -1,10 +1,12 @@
-"""How this broker copies what others lead: one fetcher for each leader, for all partitions that it leads.
+"""Replica fetchers: copy partitions from their leaders, with one fetcher per leader for all partitions that it leads.
 
-A round: every partition says what it has (flushed), one Fetch asks for what follows, every partition takes in its
-part. The leader answers at once when it has something, and otherwise waits a moment, so an idle cluster costs little.
-A partition that the leader refuses (its image or ours is behind) rests a while; the others go on without it. A leader
-that cannot be reached is asked again after a pause that grows. When partitions come, the question that waits at the
-leader is given up and asked anew with them: a change of leaders is not held up by a quiet neighbour.
+In each round every partition reports its flushed end offset, one Fetch request asks for the records after it, and every
+partition appends its part of the response. The leader responds at once when it has records and otherwise waits, so an
+idle cluster costs little. When the leader rejects a partition (its image or ours is behind), that partition backs off
+and the others continue. When the leader cannot be reached, the fetcher retries with a growing backoff.
+
+When partitions are added, the fetcher abandons the Fetch that waits at the leader and sends a new one that includes
+them. Otherwise an idle partition would delay a change of leaders.
 """
 
 import asyncio
@@ -24,8 +26,8 @@ from tidemill.supervision.supervisor import Supervisor
 
 PAUSE_S = 0.05
 PAUSE_MAX_S = 1.0
-NEWS_S = 0.01
-"""How long an answer that is on its way may take before new partitions have the question asked anew."""
+ABANDON_S = 0.01
+"""How long a pending Fetch may still take before it is abandoned because partitions were added."""
 FETCH_BYTES = 1024 * 1024
 
 log = structlog.get_logger("tidemill.replicas")
@@ -39,25 +41,25 @@ class Copy(NamedTuple):
 
     @property
     def key(self) -> tuple[UUID, int]:
-        """What it is known by in questions and answers."""
+        """Identifies the partition in requests and responses."""
         return self.topic_id, self.partition.index
 
 
 class Link(Protocol):
-    """The way to one leader."""
+    """A connection to one leader."""
 
     async def fetch(self, wanted: Sequence[PartWanted]) -> Sequence[PartGiven]:
-        """What the leader gives; a TidemillError or OSError when it cannot be asked."""
+        """Fetch from the leader; a TidemillError or OSError when it cannot be reached."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
 
 
 Connect = Callable[[int], Awaitable[Link]]
 
 
-class _Rest:
-    """A pause that grows while things go wrong, and is over when they go right."""
+class _Backoff:
+    """A pause that doubles with every failure and is reset by a success."""
 
     __slots__ = ("length_s", "until")
 
@@ -81,10 +83,10 @@ class Fetcher:
         self._connect = connect
         self._fetch_bytes = fetch_bytes
         self._copies: dict[tuple[UUID, int], Copy] = {}
-        self._rests: dict[tuple[UUID, int], _Rest] = {}
+        self._backoffs: dict[tuple[UUID, int], _Backoff] = {}
         self._link: Link | None = None
-        self._link_rest = _Rest()
-        self._news = asyncio.Event()
+        self._link_backoff = _Backoff()
+        self._added = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task = supervisor.keep("replica fetcher", self._run, about=f"leader {leader}")
 
@@ -94,40 +96,40 @@ class Fetcher:
         return not self._copies
 
     def add(self, copy: Copy) -> None:
-        """Copy this partition too."""
+        """Start to copy this partition."""
         self._copies[copy.key] = copy
-        self._rests[copy.key] = _Rest()
-        self._news.set()
+        self._backoffs[copy.key] = _Backoff()
+        self._added.set()
 
     def remove(self, key: tuple[UUID, int]) -> None:
-        """Copy this partition no more."""
+        """Stop copying this partition."""
         self._copies.pop(key, None)
-        self._rests.pop(key, None)
+        self._backoffs.pop(key, None)
 
     async def close(self) -> None:
-        """Stop; what was begun is finished by the partitions."""
+        """Stop; the partitions finish the appends that have started."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._unlink()
 
     async def _run(self) -> None:
-        self._unlink()  # after an unexpected error: what is left on the connection belongs to another question
+        self._unlink()  # after an unexpected error: data left on the connection belongs to an earlier request
         while True:
-            self._news.clear()
+            self._added.clear()
             try:
                 await self._round()
             except (TidemillError, OSError, TimeoutError) as error:
                 self._unlink()
-                if not self._link_rest.length_s:  # once for each outage
-                    tell = log.error if isinstance(error, AuthenticationFailed) else log.info
-                    tell("a leader cannot be asked", leader=self._leader, error=str(error))
-                self._link_rest.begin(self._loop.time())
-                await asyncio.sleep(self._link_rest.length_s)
+                if not self._link_backoff.length_s:  # log each outage once
+                    report = log.error if isinstance(error, AuthenticationFailed) else log.info
+                    report("leader_unreachable", leader=self._leader, error=str(error))
+                self._link_backoff.begin(self._loop.time())
+                await asyncio.sleep(self._link_backoff.length_s)
 
     async def _round(self) -> None:
         asked = await self._questions()
         if not asked:
-            await self._wait_for_news(self._next_rest_s())
+            await self._wait_for_copies(self._next_backoff_s())
             return
         if self._link is None:
             self._link = await self._connect(self._leader)
@@ -147,22 +149,22 @@ class Fetcher:
         if answer is None:
             self._unlink()
             return
-        self._link_rest.end()
+        self._link_backoff.end()
         given = [part for part in answer if (part.topic_id, part.partition) in asked]
         await asyncio.gather(*(self._take(*asked[part.topic_id, part.partition], part) for part in given))
         self._rotate([(part.topic_id, part.partition) for part in given if part.records])
 
     def _rotate(self, served: Sequence[tuple[UUID, int]]) -> None:
-        """Who was given records asks last next time: an answer has room for so many bytes only."""
+        """Move partitions that received records to the end, because the size of a response is limited."""
         for key in served:
             copy = self._copies.pop(key, None)
             if copy is not None:
                 self._copies[key] = copy
 
     async def _questions(self) -> dict[tuple[UUID, int], tuple[Copy, Question]]:
-        """What every partition asks that does not rest; each has flushed what it has."""
+        """The next request of every partition that does not back off; each has flushed its log first."""
         now = self._loop.time()
-        copies = [copy for key, copy in self._copies.items() if self._rests[key].until <= now]
+        copies = [copy for key, copy in self._copies.items() if self._backoffs[key].until <= now]
         questions = await asyncio.gather(*(self._question(copy) for copy in copies))
         return {
             copy.key: (copy, question)
@@ -178,18 +180,18 @@ class Fetcher:
             return None
 
     async def _ask(self, link: Link, wanted: Sequence[PartWanted]) -> Sequence[PartGiven] | None:
-        """The answer; None when partitions have come that the question does not name."""
+        """The response; None when partitions were added that the request does not contain."""
         answering = self._loop.create_task(link.fetch(wanted))
-        news = self._loop.create_task(self._news.wait())
+        added = self._loop.create_task(self._added.wait())
         try:
-            await asyncio.wait([answering, news], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([answering, added], return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
-                await asyncio.wait([answering], timeout=NEWS_S)
+                await asyncio.wait([answering], timeout=ABANDON_S)
             return await answering if answering.done() else None
         finally:
-            for task in (answering, news):
+            for task in (answering, added):
                 task.cancel()
-            await asyncio.gather(answering, news, return_exceptions=True)
+            await asyncio.gather(answering, added, return_exceptions=True)
 
     async def _take(self, copy: Copy, question: Question, part: PartGiven) -> None:
         start = part.log_start_offset
@@ -206,28 +208,28 @@ class Fetcher:
         try:
             await copy.partition.follower.take(question, answer, start)
         except (TidemillError, OSError) as error:
-            log.warning("a copied batch was not taken", partition=_name(copy), error=str(error))
+            log.warning("replica_append_failed", partition=_name(copy), error=str(error))
             self._refuse(copy, error)
             return
-        rest = self._rests.get(copy.key)
-        if rest is not None:
-            rest.end()
+        backoff = self._backoffs.get(copy.key)
+        if backoff is not None:
+            backoff.end()
 
     def _refuse(self, copy: Copy, error: BaseException) -> None:
-        rest = self._rests.get(copy.key)
-        if rest is not None:
-            rest.begin(self._loop.time())
-            log.debug("a partition rests", partition=_name(copy), leader=self._leader, error=str(error))
+        backoff = self._backoffs.get(copy.key)
+        if backoff is not None:
+            backoff.begin(self._loop.time())
+            log.debug("replica_fetch_backoff", partition=_name(copy), leader=self._leader, error=str(error))
 
-    def _next_rest_s(self) -> float:
+    def _next_backoff_s(self) -> float:
         now = self._loop.time()
-        pauses = [rest.until - now for rest in self._rests.values() if rest.until > now]
+        pauses = [backoff.until - now for backoff in self._backoffs.values() if backoff.until > now]
         return min(pauses, default=PAUSE_MAX_S)
 
-    async def _wait_for_news(self, timeout_s: float) -> None:
+    async def _wait_for_copies(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+                await self._added.wait()
         except TimeoutError:
             return
 
@@ -253,7 +255,7 @@ class ReplicaFetchers:
         self._closing: set[asyncio.Task[None]] = set()
 
     def follow(self, copy: Copy, leader: int) -> None:
-        """Copy this partition from this leader and from no other."""
+        """Copy this partition from this leader only."""
         if self._leaders.get(copy.key) == leader:
             return
         self.drop(copy.key)
@@ -264,7 +266,7 @@ class ReplicaFetchers:
         fetcher.add(copy)
 
     def drop(self, key: tuple[UUID, int]) -> None:
-        """Copy this partition no more."""
+        """Stop copying this partition."""
         leader = self._leaders.pop(key, None)
         if leader is None:
             return
@@ -275,7 +277,7 @@ class ReplicaFetchers:
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Stop all of them."""
+        """Stop all fetchers."""
         self._leaders.clear()
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         await asyncio.gather(*(fetcher.close() for fetcher in fetchers), *self._closing)

@@ -1,7 +1,7 @@
-"""What this broker is to each partition that it carries: its leader, or a follower that copies from the leader.
+"""The role of this broker for each of its partitions: leader, or follower that copies from the leader.
 
-The image says it; a partition is told by `assume`, and the fetchers by who leads. Leaders look for followers that lag
-in one turn for all of them.
+The cluster image decides the role. `assume` passes it to the partition, and starts or stops the partition's fetcher.
+One timer checks the followers of all led partitions for lag.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class ReplicaRoles:
         return max(1, min(self._lag_max_ms // TICKS_IN_LAG, TICK_MS_MAX))
 
     async def assume(self, topic: Topic, info: PartitionInfo, partition: Partition) -> None:
-        """Let the partition be what the image says."""
+        """Give the partition the role that the image says."""
         term = _term(info)
         key = (topic.topic_id, info.index)
         if info.leader == self._node_id:
@@ -58,7 +58,7 @@ class ReplicaRoles:
             self._fetchers.follow(Copy(topic.topic_id, partition), info.leader)
 
     def forget(self, topic_id: UUID, index: int) -> None:
-        """This broker carries the partition no more."""
+        """Stop copying a partition that this broker no longer carries."""
         self._fetchers.drop((topic_id, index))
 
     def tick(self, partitions: Iterable[Partition]) -> None:
@@ -67,7 +67,7 @@ class ReplicaRoles:
             partition.leader.tick()
 
     async def close(self) -> None:
-        """Copy nothing any more."""
+        """Stop all fetchers."""
         await self._fetchers.close()
 
     async def _propose(self, topic: str, index: int, term: Term, isr: tuple[int, ...]) -> Term:

@@ -1,4 +1,4 @@
-"""Records for later: what any Kafka producer puts on a topic with `tidemill.schedule.enable` and a delivery header."""
+"""Scheduled records: any Kafka producer can send them, with a header, to a topic with `tidemill.schedule.enable`."""
 
 from tidemill.scheduling.scheduler import ReplicatedStorage, Scheduler
 

@@ -1,7 +1,7 @@
-"""Scheduled records on their way into the log: marked, sent to whoever leads their partition, and found there again.
+"""Delivery of scheduled records into the log: marked, sent to the leader of their partition, and found there again.
 
-Whoever holds a due record sends it to the leader with its lease in the header `tidemill-lease`, which is taken off
-before the record is stored. Every record that is stored keeps its mark, `tidemill-message`.
+The broker that holds a due record sends it to the leader with its lease in the header `tidemill-lease`. The leader
+removes that header before it stores the record. Every stored record keeps its mark, `tidemill-message`.
 """
 
 import json
@@ -25,13 +25,13 @@ LEASE = "tidemill-lease"
 SCAN_BYTES = 1024 * 1024
 BATCH_OVERHEAD_BYTES = 200
 SLACK_MS = 5_000
-"""Clocks differ, and a write takes a while: this long before its end a lease counts as over."""
+"""A lease counts as over this long before its end, because clocks differ and a write takes time."""
 MARKS_MAX = 100_000
 NEVER = -1
 
 
 class Due(NamedTuple):
-    """A scheduled record whose time has come, and the lease under which it may be stored."""
+    """A scheduled record that is due, and the lease under which it may be stored."""
 
     record: NewRecord
     mark: bytes
@@ -69,7 +69,7 @@ def by_partition(granted: Iterable[Granted], mark_of: Callable[[TimedMessage], b
 
 
 def in_requests(entries: Sequence[Due], bytes_max: int) -> Iterator[list[Due]]:
-    """The records in groups that fit into a batch; one that is larger comes alone."""
+    """The records in groups that fit into a batch; a larger record is in a group of its own."""
     piece: list[Due] = []
     size = 0
     for entry in entries:
@@ -84,20 +84,20 @@ def in_requests(entries: Sequence[Due], bytes_max: int) -> Iterator[list[Due]]:
 
 
 def to_send(piece: Iterable[Due]) -> bytearray:
-    """The records for the broker that leads their partition, each with its lease."""
+    """The records for the leader of their partition, each with its lease."""
     return build_batch([one.record._replace(headers=(*one.record.headers, (LEASE, _lease(one)))) for one in piece])
 
 
 def to_store(piece: Iterable[Due], now_ms: int) -> bytearray:
-    """The records as they are stored, at the time of their arrival; by no clock before they were due.
+    """The records as they are stored, with the time of their arrival, but never a time before they were due.
 
-    Whoever looks for one later begins at its due time.
+    A later search for a record starts at its due time.
     """
     return build_batch([one.record._replace(timestamp=max(now_ms, one.scheduled_ms)) for one in piece])
 
 
 def received(batch: bytearray | memoryview) -> list[Due] | None:
-    """What another broker sends; None when these are no scheduled records."""
+    """Decode a batch of another broker; None when these are not scheduled records."""
     records = list(read_records(batch))
     if not any(name == LEASE for record in records for name, _ in record.headers):
         return None
@@ -114,16 +114,16 @@ def _received(record: Record) -> Due:
         scheduled_ms, attempts, until_ms, origin = json.loads(headers[LEASE] or b"")
         mark = headers[MESSAGE] or b""
     except (KeyError, ValueError) as error:
-        raise InvalidRecord(f"a scheduled record without its lease: {error}") from None
+        raise InvalidRecord(f"a scheduled record has no valid lease: {error}") from None
     kept = tuple(header for header in record.headers if header[0] != LEASE)
     stored = NewRecord(record.key, record.value, kept, record.timestamp)
     return Due(stored, mark, scheduled_ms, attempts, until_ms, Origin(*origin) if origin else None)
 
 
 class Marks:
-    """The marks in the log of one partition, read as far back as somebody had to know, and kept for the next one.
+    """The marks in the log of one partition, read as far back as was needed, and cached for the next search.
 
-    A leader reads what was there before it knew; what it stores itself it knows, and nobody else can store any.
+    A new leader reads the marks from before it led. Later marks are its own, because only the leader writes.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Marks:
         return self._found
 
     def stored(self, partition: Partition, marks: Iterable[bytes]) -> None:
-        """These are in the log now."""
+        """Add marks of records that are now in the log."""
         if partition.leader_epoch == self._epoch:
             self._found.update(marks)
 
@@ -170,7 +170,7 @@ async def _marks(partition: Partition, offset: int) -> set[bytes]:
 
 
 def _marks_in(batch: memoryview) -> set[bytes]:
-    """The marks of a batch; none in one that cannot be read, because a broker makes the batches that have marks."""
+    """The marks of a batch; none in an unreadable one, because only brokers write batches with marks."""
     try:
         return {mark for one in read_records(batch) if (mark := delivered_mark(one)) is not None}
     except (CorruptMessage, UnsupportedCompressionType):

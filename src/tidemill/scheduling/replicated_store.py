@@ -1,19 +1,20 @@
-"""Waiting rooms: where records wait for their time in a cluster whose brokers have timelines of their own.
+"""The replicated store of waiting records, for clusters whose brokers have separate timelines.
 
-What waits has to outlive any one broker, as the records themselves do. So it is written to an internal topic,
-`__waiting`, which has copies; a topic's records are all in one of its partitions. Whoever leads that partition keeps
-the rooms: the timeline `__waiting.{topic}` holds what the journal says, and is where due times are watched. When
-leadership moves, the next leader reads the journal and fills its own; a room is never carried over. What a room lost in
-a crash is in the journal, and so rooms of an earlier run are thrown away at the start.
+Waiting records must survive the loss of any one broker, as the records themselves do. So they are written to the
+internal topic `__waiting`, which is replicated. All waiting records of a topic are in one of its partitions. The leader
+of that partition owns the waiting timelines. The timeline `__waiting.{topic}` has the records of the journal, and due
+times are watched there. When leadership moves, the next leader reads the journal and fills its own timelines. A waiting
+timeline is never moved. Whatever it lost in a crash is in the journal, so timelines of an earlier run are deleted at
+start.
 
 Rules:
-- A record waits when it is in the journal. It is written there first, then put into the room; where that fails the room
-  is filled again from the journal.
-- It has left when the journal says so: after it was stored in its partition, before the room forgets it. A leader that
-  takes over in between delivers it again, and whoever leads its partition finds its mark there.
-- An id that waits already is a duplicate. Of two entries with one id the later counts: the earlier one's writer never
-  heard whether it was kept.
-- A room that is not full yet takes and delivers nothing.
+- A record waits when it is in the journal. It is written there first, then added to the timeline. When that fails, the
+  timeline is filled again from the journal.
+- A record has left when the journal says so: after it was stored in its partition, before it is removed from the
+  timeline. A leader that takes over in between delivers it again, and the leader of its partition finds its mark.
+- An id that already waits is a duplicate. Of two entries with one id the later counts, because the producer of the
+  earlier one never got an acknowledgement.
+- A timeline that is still being filled accepts and delivers nothing.
 """
 
 import asyncio
@@ -33,8 +34,7 @@ from tidemill.scheduling.core.waiting_records import ENTRIES_MAX, WaitingEntry, 
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.core.lease import CommandOutcome
 from tidemill.timelines.core.message import EVERYTHING, Selection, TimelinePosition
-from tidemill.timelines.core.timeline import WAITING_ROOM as ROOM
-from tidemill.timelines.core.timeline import TimelineSettings
+from tidemill.timelines.core.timeline import WAITING_PREFIX, TimelineSettings
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
 
 RETRY_S = 1.0
@@ -43,17 +43,17 @@ log = structlog.get_logger(__name__)
 
 
 class Owner(Protocol):
-    """Whoever delivers what is due in the rooms."""
+    """Delivers the due records of the waiting timelines."""
 
-    def room_opened(self, name: str) -> None:
-        """It is full: deliver from it."""
+    def waiting_opened(self, name: str) -> None:
+        """The timeline is filled: deliver from it."""
 
-    def room_closed(self, name: str) -> None:
-        """Another broker keeps it, or its topic is gone."""
+    def waiting_closed(self, name: str) -> None:
+        """Another broker owns the timeline, or its topic was deleted."""
 
 
 class ReplicatedStore:
-    """The waiting rooms that this broker keeps."""
+    """The waiting timelines that this broker owns."""
 
     def __init__(
         self,
@@ -73,21 +73,21 @@ class ReplicatedStore:
         self._settings = settings
         self._led = led
         self._topic = topic
-        self._kept: dict[int, int] = {}
-        """The partitions whose rooms are full, with the epochs in which they were filled."""
+        self._owned: dict[int, int] = {}
+        """The partitions whose timelines are filled, with the epochs in which they were filled."""
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._fresh = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Throw away the rooms of an earlier run, and fill those that this broker has to keep."""
-        for name in self._rooms():
+        """Delete the timelines of an earlier run, and fill those that this broker owns."""
+        for name in self._waiting_timelines():
             await self._discard(name)
         self._running = self._supervisor.keep("waiting records", self._run)
 
     async def close(self) -> None:
-        """Keep no rooms any more; what is being written is finished."""
+        """Stop; running writes are finished."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -101,30 +101,30 @@ class ReplicatedStore:
         """The partition of the journal that has a topic's records."""
         return self._journal.partition_of(topic)
 
-    def keeps(self, topic: str) -> bool:
-        """Whether this broker keeps the topic's room, and it is full."""
+    def owns(self, topic: str) -> bool:
+        """Whether this broker owns the topic's waiting timeline, and it is filled."""
         index = self.partition_of(topic)
-        return index in self._kept and self._led().get(index) == self._kept[index]
+        return index in self._owned and self._led().get(index) == self._owned[index]
 
     async def take(self, entries: Sequence[WaitingEntry]) -> None:
-        """Let some not wait any more, then others wait; durable when it returns, and not given up half way."""
+        """Remove the cancelled records, then add the new ones; durable when it returns, and not cancelled half-way."""
         task = asyncio.create_task(self._take(entries))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await asyncio.shield(task)
 
     async def leave(self, topic: str, ids: Sequence[str]) -> None:
-        """These were stored in their partitions: they wait no more."""
+        """Record that these were stored in their partitions and no longer wait."""
         index = self.partition_of(topic)
         self._check(index)
         for piece in in_chunks(WaitingEntry(topic, one) for one in ids):
             await self._journal.append(index, list(map(encode, piece)))
 
     async def topic_deleted(self, topic: str) -> None:
-        """What waited for a topic that is gone leaves; what a crash leaves of it is known by the topic's id."""
-        name = ROOM + topic
+        """Remove the waiting records of a deleted topic. Those that a crash leaves are recognized by the topic's id."""
+        name = WAITING_PREFIX + topic
         async with self._turns[self.partition_of(topic)]:
-            if not self.keeps(topic) or not self._there(name):
+            if not self.owns(topic) or not self._there(name):
                 return
             after: TimelinePosition | None = None
             while page := await self._timelines.messages(name, EVERYTHING, ENTRIES_MAX, after=after, bodies=False):
@@ -133,7 +133,7 @@ class ReplicatedStore:
                 await self.leave(topic, ids)
                 await self._timelines.cancel(name, ids)
             if self._topic(topic) is None:
-                self._owner.room_closed(name)
+                self._owner.waiting_closed(name)
                 await self._discard(name)
 
     async def _take(self, entries: Sequence[WaitingEntry]) -> None:
@@ -146,13 +146,13 @@ class ReplicatedStore:
                 gone = [one.id for one in of_topic if one.body is None]
                 if gone:
                     self._check(index)
-                    await self._let_out(index, topic, gone)
+                    await self._cancel(index, topic, gone)
                 for piece in in_chunks(one for one in of_topic if one.body is not None):
                     self._check(index)
-                    await self._let_in(index, topic, piece)
+                    await self._add(index, topic, piece)
 
-    async def _let_in(self, index: int, topic: str, entries: Sequence[WaitingEntry]) -> None:
-        name = ROOM + topic
+    async def _add(self, index: int, topic: str, entries: Sequence[WaitingEntry]) -> None:
+        name = WAITING_PREFIX + topic
         first = {entry.id: entry for entry in reversed(entries)}
         if self._there(name):
             there = await self._timelines.messages(name, Selection(ids=tuple(first)), len(first), bodies=False)
@@ -164,16 +164,16 @@ class ReplicatedStore:
         try:
             await self._fill(name, list(first.values()))
         except BaseException:
-            self._kept.pop(index, None)  # what the room does not have is in the journal: fill it from there
+            self._owned.pop(index, None)  # the journal has what the timeline lacks: fill it again
             self.look()
             raise
-        self._owner.room_opened(name)
+        self._owner.waiting_opened(name)
 
-    async def _let_out(self, index: int, topic: str, ids: Sequence[str]) -> None:
-        """Take records back that nobody is delivering; also those that only the journal may have."""
+    async def _cancel(self, index: int, topic: str, ids: Sequence[str]) -> None:
+        """Cancel records that are not being delivered; also those that only the journal may have."""
         gone = list(ids)
-        if self._there(ROOM + topic):
-            outcomes = await self._timelines.cancel(ROOM + topic, ids)
+        if self._there(WAITING_PREFIX + topic):
+            outcomes = await self._timelines.cancel(WAITING_PREFIX + topic, ids)
             gone = [one for one, outcome in zip(ids, outcomes, strict=True) if outcome is not CommandOutcome.LEASED]
         for piece in in_chunks(WaitingEntry(topic, one) for one in gone):
             await self._journal.append(index, list(map(encode, piece)))
@@ -185,7 +185,7 @@ class ReplicatedStore:
         await self._timelines.schedule(name, wanted)
 
     def _check(self, index: int) -> None:
-        if self._kept.get(index, -1) != self._led().get(index):
+        if self._owned.get(index, -1) != self._led().get(index):
             raise NotEnoughReplicas(f"{self._journal.topic}-{index} is moving to another broker; try again")
 
     def _there(self, name: str) -> bool:
@@ -199,10 +199,12 @@ class ReplicatedStore:
         known = self._topic(topic)
         return known is not None and ticket is not None and topic_id_of(ticket) == known.topic_id
 
-    def _rooms(self, index: int | None = None) -> list[str]:
-        """The rooms there are, of one partition or of all."""
-        names = [one.name for one in self._timelines.timelines() if one.name.startswith(ROOM)]
-        return [name for name in names if index is None or self.partition_of(name.removeprefix(ROOM)) == index]
+    def _waiting_timelines(self, index: int | None = None) -> list[str]:
+        """The existing waiting timelines, of one partition or of all."""
+        names = [one.name for one in self._timelines.timelines() if one.name.startswith(WAITING_PREFIX)]
+        return [
+            name for name in names if index is None or self.partition_of(name.removeprefix(WAITING_PREFIX)) == index
+        ]
 
     async def _run(self) -> None:
         self.look()
@@ -212,27 +214,27 @@ class ReplicatedStore:
             try:
                 await self._follow(self._led())
             except (TidemillError, OSError) as error:
-                log.warning("waiting records could not be read; it is tried again", error=str(error))
+                log.warning("waiting_records_load_failed", error=str(error))
                 await asyncio.sleep(RETRY_S)
                 self._fresh.set()
 
     async def _follow(self, led: Mapping[int, int]) -> None:
-        for index in [index for index, epoch in self._kept.items() if led.get(index) != epoch]:
-            self._kept.pop(index, None)
-        for name in self._rooms():
-            index = self.partition_of(name.removeprefix(ROOM))
-            if index not in self._kept:
-                self._owner.room_closed(name)
+        for index in [index for index, epoch in self._owned.items() if led.get(index) != epoch]:
+            self._owned.pop(index, None)
+        for name in self._waiting_timelines():
+            index = self.partition_of(name.removeprefix(WAITING_PREFIX))
+            if index not in self._owned:
+                self._owner.waiting_closed(name)
                 async with self._turns[index]:
                     await self._discard(name)
         for index, epoch in led.items():
-            if index not in self._kept:
+            if index not in self._owned:
                 async with self._turns[index]:
                     await self._load(index, epoch)
 
     async def _load(self, index: int, epoch: int) -> None:
-        """Fill the rooms of a partition from the journal; then they are open."""
-        for name in self._rooms(index):
+        """Fill the waiting timelines of a partition from the journal; then they are open."""
+        for name in self._waiting_timelines(index):
             await self._discard(name)
         left: list[WaitingEntry] = []
         latest: dict[tuple[str, str], WaitingEntry] = {}
@@ -246,27 +248,27 @@ class ReplicatedStore:
         left += await self._replay(latest)
         for piece in in_chunks(left):
             await self._journal.append(index, list(map(encode, piece)))
-        self._kept[index] = epoch
-        for name in self._rooms(index):
-            self._owner.room_opened(name)
+        self._owned[index] = epoch
+        for name in self._waiting_timelines(index):
+            self._owner.waiting_opened(name)
 
     async def _replay(self, latest: Mapping[tuple[str, str], WaitingEntry]) -> list[WaitingEntry]:
-        """Change the rooms as the journal says; what belongs to topics that are gone is given back, to be left out."""
+        """Apply journal entries to the timelines; returns entries that remove the records of deleted topics."""
         by_topic: defaultdict[str, list[WaitingEntry]] = defaultdict(list)
         for entry in latest.values():
             by_topic[entry.topic].append(entry)
         left: list[WaitingEntry] = []
         for topic, entries in by_topic.items():
-            if self._there(ROOM + topic):
-                await self._timelines.cancel(ROOM + topic, [one.id for one in entries])
+            if self._there(WAITING_PREFIX + topic):
+                await self._timelines.cancel(WAITING_PREFIX + topic, [one.id for one in entries])
             waiting = [one for one in entries if one.body is not None]
             for piece in in_chunks(one for one in waiting if self._current(topic, one.ticket)):
-                await self._fill(ROOM + topic, piece)
+                await self._fill(WAITING_PREFIX + topic, piece)
             left += [WaitingEntry(topic, one.id) for one in waiting if not self._current(topic, one.ticket)]
         return left
 
     async def _discard(self, name: str) -> None:
-        """Away with a room; its name is free when this returns."""
+        """Delete a waiting timeline; its name is free when this returns."""
         with contextlib.suppress(UnknownTimeline, TimelineDeleting):
             await self._timelines.delete(name)
         await self._timelines.removed(name)
@@ -276,7 +278,5 @@ def _read(record: Record) -> WaitingEntry | None:
     try:
         return decode(record.key, record.value)
     except InvalidRecord as error:
-        log.warning(
-            "a record of the journal of waiting records is not readable", offset=record.offset, error=str(error)
-        )
+        log.warning("waiting_record_unreadable", offset=record.offset, error=str(error))
         return None

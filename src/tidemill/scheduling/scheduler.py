@@ -1,28 +1,29 @@
-"""Takes records for later off a produced batch, keeps them on the topic's timeline, and appends them when they are due.
+"""The scheduler: takes scheduled records out of a produced batch, stores them on a timeline, and appends them when due.
 
-A batch is answered when its waiting records are durable on the timeline and the rest is in the log. Waiting records
-leave a hole behind: the batch is stored without them, or empty, as after a compaction. So an idempotent producer's
-sequence goes on; and an answer, which names one offset for a whole batch, gives each waiting record an offset that no
-other record has, and behind which it will come. Batches of one partition go through here one after the other, so that
-no sequence overtakes another. A batch that the log has already is not scheduled again, also when its records were
-delivered long ago. Batches of a transaction, which hold no records for later, do not wait for a turn: theirs was found
-open just now, and behind its marker they would hang, or belong to the next one.
+A batch is acknowledged when its waiting records are durable on the timeline and the rest is in the log. Waiting records
+leave a gap in the offsets: the batch is stored without them, or empty, as after a compaction. So the sequence of an
+idempotent producer continues. A response names one offset for a whole batch, so each waiting record has an offset that
+no other record has, and is delivered at a later one. Batches of one partition are processed one after the other, so
+that no sequence overtakes another. A batch that the log already has is not scheduled again, also when its records were
+delivered long ago. Transactional batches cannot contain scheduled records, and do not wait for their turn. Their
+transaction was just found open; after its marker they would hang, or belong to the next one.
 
-Exactly once. Whoever holds a due record on its timeline leases it and hands it to the leader of its partition, itself
-or another broker, which stores it with the header `tidemill-message` (its mark: id and number); when it is committed
-the message is completed. A crash anywhere in between, of either broker, leaves a message that is leased once more. So
-the leader, record after record in its partition's turn, stores nothing whose lease is about to end (somebody else may
-have it by then), and of a message that was leased before it first looks for the mark in its log, back to the time at
-which it was due. Where the outcome is not known nobody tries before the lease has ended.
+Exactly once. The broker that holds a due record on its timeline leases it and sends it to the leader of its partition.
+The leader stores the record with the header `tidemill-message` (its mark: id and number). When it is committed, the
+message is completed. A crash of either broker in between leaves a message that is leased once more. So the leader, one
+record at a time in its partition's turn, stores no record whose lease is about to end, because another broker may lease
+it then. For a message that was leased before, it first looks for the mark in its log, back to the time at which the
+message was due. When the outcome is unknown, there is no retry before the lease has ended.
 
-A crash between keeping the waiting records and storing the rest of their batch makes the producer send it again. What
-still waits is known by its id or by its sequence; what was delivered in the meantime is remembered by where it came
-from. Delivery takes its turn behind the batches of its partition, so that a record is never delivered while its own
-batch is on the way.
+A crash between storing the waiting records and storing the rest of their batch makes the producer send the batch again.
+Records that still wait are recognized by id or by sequence. Records that were delivered in the meantime are remembered
+by their origin. Delivery waits for the batches of its partition, so a record is never delivered while its own batch is
+being stored.
 
-In a cluster whose brokers have timelines of their own, records wait in rooms (rooms.py): whoever leads a partition
-hands them to the keeper of its topic's room, and that is who delivers them. A keeper that lost its place may still be
-delivering when the next one begins; so the mark of a record from a room is looked for each time."""
+In a cluster whose brokers have separate timelines, records wait in replicated timelines (replicated_store.py). The
+leader of a partition sends them to the owner of the topic's waiting timeline, which delivers them. An owner that lost
+its role may still deliver when the next one starts, so the mark of such a record is always looked for.
+"""
 
 import asyncio
 import contextlib
@@ -70,9 +71,8 @@ from tidemill.timelines.core.message import (
     TimedMessage,
     TimelinePosition,
 )
-from tidemill.timelines.core.timeline import BODY_BYTES_LIMIT, TimelineSettings, TimelineState
+from tidemill.timelines.core.timeline import BODY_BYTES_LIMIT, WAITING_PREFIX, TimelineSettings, TimelineState
 from tidemill.timelines.core.timeline import SCHEDULE as PREFIX
-from tidemill.timelines.core.timeline import WAITING_ROOM as ROOM
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
 
 HOLDER = "tidemill-scheduler-{}"
@@ -81,9 +81,9 @@ IN_FLIGHT_MAX = 1_000
 RETRY_MS = 1_000
 RETRY_S = 0.5
 DOUBTFUL = 2
-"""From this attempt on a record may be in the log already."""
+"""From this attempt on a record may already be in the log."""
 DELIVERED_MAX = 100_000
-"""So many delivered records are remembered, for producers that send their batch again."""
+"""The number of delivered records that are remembered, for producers that send their batch again."""
 CLOSE_TIMEOUT_S = 5.0
 NOT_APPENDED = -1
 SETTINGS = TimelineSettings(lease_ms=LEASE_MS, body_bytes_max=BODY_BYTES_LIMIT)
@@ -91,8 +91,27 @@ SETTINGS = TimelineSettings(lease_ms=LEASE_MS, body_bytes_max=BODY_BYTES_LIMIT)
 log = structlog.get_logger(__name__)
 
 
+class SchedulingBroker(Protocol):
+    """The parts of the broker that scheduling needs."""
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of this name."""
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The partition; an error when it is not here."""
+
+    def leader_of(self, partition: TopicPartition) -> int:
+        """The leader of a partition."""
+
+    async def produce_at(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
+        """Send a batch to another broker; RequestTimedOut when it may still have arrived."""
+
+    async def ensure_internal(self, topic: str) -> None:
+        """Create one of the broker's own topics, if it does not exist."""
+
+
 class ReplicatedStorage(NamedTuple):
-    """What waiting rooms need: a journal with copies, what this broker leads of it, and where tickets come from."""
+    """What waiting timelines need: a replicated journal, the partitions of it that this broker leads, and new ids."""
 
     journal: TopicJournal
     led: Callable[[], Mapping[int, int]]
@@ -100,7 +119,7 @@ class ReplicatedStorage(NamedTuple):
 
 
 class Scheduler:
-    """The records for later of all topics of a broker."""
+    """The scheduled records of all topics of a broker."""
 
     def __init__(
         self,
@@ -118,10 +137,8 @@ class Scheduler:
         self._node_id = node_id
         self._holder = HOLDER.format(node_id)
         self._store = "" if replicated is None else f".{node_id}"
-        """Tells the numbers of this broker's own timelines from those of others."""
-        self._cluster = cluster
-        self._send = send
-        self._ensure_internal = ensure_internal
+        """Distinguishes the numbers of this broker's own timelines from those of others."""
+        self._streams = streams
         self._timelines = timelines
         self._clock_ms = clock_ms
         self._attached: set[str] = set()
@@ -132,9 +149,9 @@ class Scheduler:
         self._storing: set[asyncio.Task[Appended]] = set()
         self._closing = False
         self._replicated = replicated
-        self._rooms: ReplicatedStore | None = None
+        self._replicated_store: ReplicatedStore | None = None
         if replicated is not None:
-            self._rooms = ReplicatedStore(
+            self._replicated_store = ReplicatedStore(
                 replicated.journal,
                 timelines,
                 self,
@@ -145,28 +162,28 @@ class Scheduler:
             )
 
     async def open(self) -> None:
-        """Take back what the last process had leased, and go on delivering."""
+        """Release the leases of the last process, and continue to deliver."""
         for name in self._ready():
             await self._recover(name)
             self._attach(name)
-        if self._rooms is not None:
-            await self._rooms.open()
+        if self._replicated_store is not None:
+            await self._replicated_store.open()
 
     def look(self) -> None:
-        """The cluster has changed: rooms may have other keepers."""
-        if self._rooms is not None:
-            self._rooms.look()
+        """The cluster has changed: waiting timelines may have other owners."""
+        if self._replicated_store is not None:
+            self._replicated_store.look()
 
-    def room_opened(self, name: str) -> None:
-        """Deliver what is due in it."""
+    def waiting_opened(self, name: str) -> None:
+        """Deliver the due records of a waiting timeline."""
         self._attach(name)
 
-    def room_closed(self, name: str) -> None:
-        """Deliver no more of it."""
+    def waiting_closed(self, name: str) -> None:
+        """Stop delivering from a waiting timeline."""
         self._attached.discard(name)
 
     def tend(self) -> None:
-        """Deliver also what other brokers were the first to schedule, where all share the timelines."""
+        """With shared timelines, also deliver what other brokers scheduled first."""
         for name in self._ready():
             self._attach(name)
 
@@ -175,10 +192,10 @@ class Scheduler:
         return [one.name for one in timelines if one.name.startswith(PREFIX) and one.state is TimelineState.READY]
 
     async def close(self) -> None:
-        """Finish what is being delivered and deliver nothing more; what is leased returns."""
+        """Finish running deliveries and start no more; leased messages return."""
         self._closing = True
-        if self._rooms is not None:
-            await self._rooms.close()
+        if self._replicated_store is not None:
+            await self._replicated_store.close()
         under_way: set[asyncio.Task[Any]] = {*self._tasks, *self._storing}
         if under_way:
             await asyncio.wait(under_way, timeout=CLOSE_TIMEOUT_S)
@@ -187,20 +204,20 @@ class Scheduler:
         await asyncio.gather(*under_way, return_exceptions=True)
 
     async def topic_deleted(self, topic: str) -> None:
-        """The topic's waiting records go with it."""
+        """Remove the waiting records of a deleted topic."""
         self._marks = {key: marks for key, marks in self._marks.items() if key[0] != topic}
         self._delivered = OrderedDict((key, None) for key in self._delivered if key[0] != topic)
-        if self._rooms is not None:
-            self._start(self._empty(topic, self._rooms))
+        if self._replicated_store is not None:
+            self._start(self._empty(topic, self._replicated_store))
         if PREFIX + topic in {one.name for one in self._timelines.timelines()}:
             self._attached.discard(PREFIX + topic)
             with contextlib.suppress(UnknownTimeline, TimelineDeleting):  # another broker was faster
                 await self._timelines.delete(PREFIX + topic)
 
-    async def _empty(self, topic: str, rooms: ReplicatedStore) -> None:
+    async def _empty(self, topic: str, store: ReplicatedStore) -> None:
         try:
-            await rooms.topic_deleted(topic)
-        except TidemillError as error:  # whoever reads the journal next leaves them out
+            await store.topic_deleted(topic)
+        except TidemillError as error:  # the next owner that reads the journal leaves them out
             log.warning("scheduled_topic_not_emptied", topic=topic, error=str(error))
 
     async def append(
@@ -213,12 +230,12 @@ class Scheduler:
         timeout_s: float,
         verify: Verify | None = None,
     ) -> Appended:
-        """Store what a producer sent: some of it now, some of it later; what waits is not given up for a timeout."""
+        """Store a produced batch: some records now, others later. A timeout does not cancel the waiting records."""
         header = check_produced(batch, version=version)
         check_opened(header, partition.settings)
         make_plan = partial(split_batch, batch, header, partition.index, self._counted_ms())
-        if header.transactional:  # its plan refuses what cannot be in a transaction
-            return await partition.leader.append(
+        if header.transactional:  # its plan rejects records that cannot be in a transaction
+            return await partition.append(
                 batch, acks=acks, request_version=version, timeout_s=timeout_s, inspect=make_plan, verify=verify
             )
         async with self._turn(partition.topic, partition.index):
@@ -240,13 +257,13 @@ class Scheduler:
         timeout_s: float,
         verify: Verify | None = None,
     ) -> Appended:
-        """Store what another broker sends: scheduled records that are due, or its own, such as dead letters.
+        """Store a batch of another broker: scheduled records that are due, or its own, such as dead letters.
 
-        Once begun it is not given up when that broker goes away: who comes after it has to find all or nothing.
+        A started write is not cancelled when that broker disconnects: the next owner must find all of it or nothing.
         """
         check_produced(batch, version=version)
         if partition.topic == WAITING:
-            return await self._let_wait(partition, batch)
+            return await self._take_from_peer(partition, batch)
         due = received(batch)
         if due is None:
             return await partition.leader.append(
@@ -258,7 +275,7 @@ class Scheduler:
         return await asyncio.shield(task)
 
     def _counted_ms(self) -> int | None:
-        """The time that delays count from: steady after a jump, None where there is no right time of day."""
+        """The time that delays count from: monotonic after a jump, None without a correct time of day."""
         return self._timelines.clock.now_ms() if self._timelines.guard.may_count else None
 
     def _turn(self, topic: str, index: int) -> asyncio.Lock:
@@ -268,21 +285,21 @@ class Scheduler:
         name = PREFIX + topic
         new = [one for one in plan.waiting if one.origin is None or (topic, one.origin) not in self._delivered]
         if plan.cancels:
-            with contextlib.suppress(UnknownTimeline, TimelineDeleting):  # then nothing waits
+            with contextlib.suppress(UnknownTimeline, TimelineDeleting):  # without a timeline nothing waits
                 await self._timelines.find(name)
                 await self._timelines.cancel(name, plan.cancels)
         if self._replicated is not None:
-            await self._keep_in_room(topic, new, plan.cancels, self._replicated)
+            await self._keep_in_replicated_store(topic, new, plan.cancels, self._replicated)
         elif new:
             await self._ensure(name)
             wanted = [ScheduleRequest(one.body, one.due_ms, one.id) for one in new]
             await self._timelines.schedule(name, wanted)
 
-    async def _keep_in_room(
+    async def _keep_in_replicated_store(
         self, name: str, waiting: Sequence[WaitingRecord], cancels: Sequence[str], replicated: ReplicatedStorage
     ) -> None:
-        """Hand records to whoever keeps the topic's room."""
-        topic = self._cluster.topic(name)
+        """Send records to the owner of the topic's waiting timeline."""
+        topic = self._streams.topic(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         entries = [WaitingEntry(name, one) for one in cancels]
@@ -292,24 +309,26 @@ class Scheduler:
         ]
         if not entries:
             return
-        await self._ensure_internal(WAITING)
-        room = TopicPartition(WAITING, replicated.journal.partition_of(name))
-        keeper = self._cluster.leader_of(room)
-        if keeper == NOBODY:
-            raise NotEnoughReplicas(f"nobody leads {room} now; try again")
-        if keeper == self._node_id and self._rooms is not None:
-            await self._rooms.take(entries)
+        await self._streams.ensure_internal(WAITING)
+        journal = TopicPartition(WAITING, replicated.journal.partition_of(name))
+        owner = self._streams.leader_of(journal)
+        if owner == NOBODY:
+            raise NotEnoughReplicas(f"{journal} has no leader now; try again")
+        if owner == self._node_id and self._replicated_store is not None:
+            await self._replicated_store.take(entries)
             return
         now_ms = self._clock_ms()
         for piece in pieces_of(entries):
             records = [NewRecord(*encode(one), timestamp=now_ms) for one in piece]
-            await self._send(keeper, room, build_batch(records))
+            await self._streams.produce_at(owner, journal, build_batch(records))
 
-    async def _let_wait(self, partition: Partition, batch: bytearray | memoryview) -> Appended:
-        """Another broker brings records for a room that this one keeps."""
-        if self._rooms is None:
-            raise InvalidRecord("brokers of this cluster differ in where timelines are: give all the same --timelines")
-        await self._rooms.take([decode(record.key, record.value) for record in read_records(batch)])
+    async def _take_from_peer(self, partition: Partition, batch: bytearray | memoryview) -> Appended:
+        """Take records from another broker for a waiting timeline that this one owns."""
+        if self._replicated_store is None:
+            raise InvalidRecord(
+                "the brokers of this cluster have different timeline stores; give all the same --timelines"
+            )
+        await self._replicated_store.take([decode(record.key, record.value) for record in read_records(batch)])
         return Appended(NOT_APPENDED, -1, partition.log_start_offset)
 
     async def _append_rest(
@@ -343,7 +362,7 @@ class Scheduler:
         )
 
     def _again(self, name: str) -> None:
-        """The timeline has other settings, or is gone: come again, if it is there."""
+        """Reattach when the timeline has other settings, or was deleted and exists again."""
         if name in self._attached:
             self._attached.discard(name)
             self._start(self._attach_again(name))
@@ -362,9 +381,9 @@ class Scheduler:
         task.add_done_callback(self._tasks.discard)
 
     async def _deliver(self, name: str, granted: Sequence[Granted]) -> None:
-        """Hand over what is due, then complete it; what failed comes again."""
-        if name.startswith(ROOM):
-            await self._deliver_from_room(name, granted)
+        """Send due records to their leaders, then complete them; failed ones are delivered again."""
+        if name.startswith(WAITING_PREFIX):
+            await self._deliver_replicated(name, granted)
             return
         topic = name.removeprefix(PREFIX)
         commands: list[Complete | Release] = []
@@ -375,10 +394,10 @@ class Scheduler:
     def _mark(self, message: TimedMessage) -> bytes:
         return f"{message.id}@{message.seq}{self._store}".encode()
 
-    async def _deliver_from_room(self, name: str, granted: Sequence[Granted]) -> None:
-        """Hand over what is due, write down that it waits no more, then complete it."""
-        topic = name.removeprefix(ROOM)
-        known = self._cluster.topic(topic)
+    async def _deliver_replicated(self, name: str, granted: Sequence[Granted]) -> None:
+        """Send due records to their leaders, record in the journal that they no longer wait, then complete them."""
+        topic = name.removeprefix(WAITING_PREFIX)
+        known = self._streams.topic(topic)
         topic_id = None if known is None else known.topic_id
         due = [one for one in granted if topic_id_of(one[0].key or b"") == topic_id]
         commands: list[Complete | Release] = [
@@ -386,15 +405,15 @@ class Scheduler:
             for message, lease in granted
             if topic_id_of(message.key or b"") != topic_id
         ]
-        if self._rooms is None or not self._rooms.keeps(topic):
+        if self._replicated_store is None or not self._replicated_store.owns(topic):
             return
         for index, entries in by_partition(due, lambda message: mark_of(message.key or b"")).items():
             doubtful = [one._replace(attempts=max(one.attempts, DOUBTFUL)) for one in entries]
             commands += await self._hand_over(TopicPartition(topic, index), doubtful)
         done = {one.seq for one in commands if isinstance(one, Complete)}
         try:
-            await self._rooms.leave(topic, [message.id for message, _ in granted if message.seq in done])
-        except TidemillError as error:  # then they come again, and are found in the log
+            await self._replicated_store.leave(topic, [message.id for message, _ in granted if message.seq in done])
+        except TidemillError as error:  # they are delivered again, and found in the log
             log.warning("scheduled_completion_failed", topic=topic, messages=len(done), error=str(error))
             commands = [one for one in commands if isinstance(one, Release)]
         await self._settle(name, commands)
@@ -402,12 +421,12 @@ class Scheduler:
     async def _settle(self, name: str, commands: Sequence[Complete | Release]) -> None:
         try:
             await self._timelines.settle(name, commands)
-        except TimelineError as error:  # then they come again when their leases end, and are found in the log
+        except TimelineError as error:  # they are delivered again when their leases end, and found in the log
             log.warning("scheduled_completion_failed", timeline=name, messages=len(commands), error=str(error))
 
     async def _hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
-        """Let the leader store records; what becomes of their messages."""
-        topic = self._cluster.topic(partition.topic)
+        """Let the leader store records; the commands for their messages."""
+        topic = self._streams.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
             log.warning("scheduled_partition_gone", partition=str(partition), messages=len(entries))
             return [Complete(one.seq, one.token) for one in entries]
@@ -415,7 +434,7 @@ class Scheduler:
         for piece in in_requests(entries, topic.settings.max_message_bytes):
             try:
                 await self._store_at_leader(partition, piece)
-            except RequestTimedOut as error:  # they may be stored: nobody tries again before their leases have ended
+            except RequestTimedOut as error:  # they may be stored: no retry before their leases have ended
                 log.warning("scheduled_delivery_unknown", partition=str(partition), error=str(error))
             except (TidemillError, OSError) as error:
                 log.warning("scheduled_delivery_failed", partition=str(partition), error=str(error))
@@ -433,12 +452,14 @@ class Scheduler:
             await self._send(leader, partition, to_send(piece))
 
     async def _store_here(self, partition: Partition, piece: Sequence[Due]) -> Appended:
-        """Store what is not there yet, in the partition's turn."""
+        """Store the records that are not in the log yet, in the partition's turn."""
         async with self._turn(partition.topic, partition.index):
             partition.check_leads()
             now_ms = self._timelines.clock.now_ms()
             if any(one.until_ms - SLACK_MS < now_ms for one in piece):
-                raise RequestTimedOut("the lease of a scheduled record is about to end")
+                raise RequestTimedOut(
+                    "the lease of a scheduled record is about to end; it is delivered again after that"
+                )
             marks = self._marks.setdefault((partition.topic, partition.index), Marks())
             known: set[bytes] = set()
             doubtful = [one.scheduled_ms for one in piece if one.attempts >= DOUBTFUL]
@@ -466,7 +487,7 @@ class Scheduler:
             self._delivered.popitem(last=False)
 
     async def _recover(self, name: str) -> None:
-        """End the leases of the last process at once; those that have ended come again by themselves."""
+        """End the leases of the last process at once; those that have already ended return by themselves."""
         now_ms = self._timelines.clock.now_ms()
         doubtful = [one for one in await self._doubtful(name) if one.due_ms > now_ms]
         for first in range(0, len(doubtful), BATCH_MESSAGES_MAX):

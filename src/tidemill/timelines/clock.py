@@ -1,8 +1,8 @@
-"""The clock of a broker's timelines on a real machine: `core/clock.py` fed with the two clocks of the system.
+"""The clock of a broker's timelines on a real machine: `core/clock.py` with the two clocks of the system.
 
-Leases are judged by `now_ms`, which never jumps and never goes back. Whether a message may go out is judged by
-`due_ms`, which is never ahead of the wall clock either: while the steady clock makes up a small difference it may be
-some milliseconds ahead, and a consumer with a good clock would see its message come early.
+Leases are judged by `now_ms`, which never jumps and never goes back. Messages are released by `due_ms`, which is also
+never ahead of the wall clock. While a small difference is corrected, `now_ms` may be some milliseconds ahead, and a
+consumer with an accurate clock would receive its message early.
 """
 
 import time
@@ -15,7 +15,7 @@ NS_PER_US = 1_000
 
 
 class Clock:
-    """Reads the system's clocks, or those that a test gives instead."""
+    """Reads the system's clocks, or those that a test passes."""
 
     def __init__(
         self,
@@ -40,16 +40,16 @@ class Clock:
         return self._core.now(wall_ms, steady_ms, trusted=self._trusted())
 
     def due_ms(self) -> int:
-        """The time up to which messages may go out: never ahead of the wall clock while that can be trusted."""
+        """The time up to which messages may be sent: never ahead of the wall clock while that is trusted."""
         now_ms = self.now_ms()
         return now_ms if self._core.drifting else min(now_ms, self._wall_ns() // NS_PER_MS)
 
     def wall_us(self) -> int:
-        """The time of day in microseconds, for the stamps of a ping: the true one, also where a test lets time pass."""
+        """The real time of day in microseconds, for the timestamps of a ping, also when a test advances the clock."""
         return self._told_ns() // NS_PER_US
 
     def delay_s(self, at_ms: int) -> float:
-        """How long it is until `at_ms`; 0 when it has passed."""
+        """The time until `at_ms`; 0 when it has passed."""
         if self._core.drifting:
             return max(0, at_ms - self.now_ms()) / 1_000
         return max(0, at_ms * NS_PER_MS - self._wall_ns()) / 1_000_000_000

@@ -1,9 +1,10 @@
-"""A consumer as the dispatcher sees it: how much it may still get, what it holds, and its outbox.
+"""A consumer as the dispatcher sees it: its free capacity, the messages it holds, and its outbox.
 
-A consumer gets nothing while it says that it is busy, while it holds `max_in_flight` leases, or while it has been
-silent for `SILENCE_MS_MAX`, or since it let a lease run out (it was stopped, or its network is gone): what it was
-sent would only wait for the end of its lease. The outbox needs no bound of its own: it can hold no more than what is
-in flight."""
+A consumer gets no messages in four cases: it reports that it is busy; it holds `max_in_flight` leases; it has been
+silent for `SILENCE_MS_MAX`; or it was not heard since it let a lease end (it was stopped, or its network failed).
+Messages sent to it then would only wait for the end of their lease. The outbox needs no bound of its own: it can hold
+no more than what is in flight.
+"""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from tidemill.timelines.core.message import TimedMessage
 IN_FLIGHT_MAX = 10_000
 SILENCE_MS_MAX = 5_000
 LEAD_MS_MAX = 50
-WAYS_KEPT = 8
+LATENCIES_KEPT = 8
 US_PER_MS = 1_000
 
 
@@ -31,7 +32,7 @@ class Granted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTerms:
-    """What a consumer asked for in its handshake."""
+    """The terms of a consumer's handshake."""
 
     id: str
     rack: str = ""
@@ -39,9 +40,9 @@ class ConsumerTerms:
     """0: the timeline's own setting."""
     max_in_flight: int = 100
     in_process: bool = False
-    """A part of this broker: it is never silent, and needs no pings."""
+    """Part of this broker: never silent, and needs no pings."""
     holds_back: bool = False
-    """It hands nothing out before its due time, whatever was sent to it."""
+    """The consumer delivers no message before its due time, even if it arrives early."""
 
 
 class TimelineConsumer:
@@ -60,29 +61,29 @@ class TimelineConsumer:
         self.member = DealtConsumer(terms.id, terms.rack)
         self.busy = False
         self.latency_us = 0
-        self._ways_us: deque[int] = deque(maxlen=WAYS_KEPT)
+        self._latencies_us: deque[int] = deque(maxlen=LATENCIES_KEPT)
         self.reserved = 0
         """Leases that are being written for it."""
         self.held: dict[int, int] = {}
         """The messages it holds: number and token."""
         self.dealt_in = False
-        """Whether the dealer counts on it; a stalled consumer is left out until it moves again."""
+        """Whether the dealer includes it; a stalled consumer is excluded until it makes progress again."""
         self.moved_ms = now_ms
-        """When it last had room or gave something back."""
+        """When it last had capacity or settled something."""
         self.heard_ms = now_ms
         self.suspect_ms = 0
-        """When it last let a lease run out; until it is heard after that it gets nothing."""
+        """When it last let a lease end; it gets nothing until it is heard after that."""
         self._push = push
         self._end = end
         self.notify = notify
-        """Tells it why the broker's clock is in doubt; no reasons when it is trusted again."""
+        """Reports why the broker's clock is in doubt; no reasons when it is trusted again."""
 
     @property
     def id(self) -> str:
         """The consumer's id."""
         return self.terms.id
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many more leases it may get now."""
         if self.busy:
             return 0
@@ -95,25 +96,25 @@ class TimelineConsumer:
         return now_ms - self.heard_ms > SILENCE_MS_MAX or self.heard_ms <= self.suspect_ms
 
     def measured(self, latency_us: int, drift_us: int) -> None:
-        """A ping told how long the way to it is, and how far its clock is ahead of ours."""
+        """Record the result of a ping: the latency, and how far the consumer's clock is ahead of ours."""
         self.latency_us = latency_us
-        self._ways_us.append(latency_us - max(0, drift_us))
+        self._latencies_us.append(latency_us - max(0, drift_us))
 
     @property
     def lead_ms(self) -> int:
-        """How long before its due time a message may be sent, so that it is there when it is due.
+        """How long before its due time a message may be sent, so that it arrives when it is due.
 
-        It is the shortest way of late, less what the consumer's clock is ahead: what arrives all the same before its
-        due time is held back there. A consumer that holds nothing back is sent nothing early.
+        It is the shortest recent latency, minus how far the consumer's clock is ahead. A message that still arrives
+        early is held back by the consumer. A consumer that holds nothing back gets nothing early.
         """
-        if not self.terms.holds_back or not self._ways_us:
+        if not self.terms.holds_back or not self._latencies_us:
             return 0
-        return min(max(0, min(self._ways_us) // US_PER_MS), LEAD_MS_MAX)
+        return min(max(0, min(self._latencies_us) // US_PER_MS), LEAD_MS_MAX)
 
     def push(self, granted: list[Granted]) -> None:
         """Put leases into the outbox."""
         self._push(granted)
 
     def end(self, error: TimelineError) -> None:
-        """End its stream: it was replaced, or its timeline is gone."""
+        """End its stream: it was replaced, or its timeline was deleted."""
         self._end(error)

@@ -1,14 +1,14 @@
-"""Who gets what: the consumers of one timeline, and the ripe messages queued for each of them.
+"""The consumers of one timeline, and a queue of ripe messages for each of them.
 
-A ripe message stands in the queue of its bucket's primary consumer. A consumer with room takes from the front of its
-own queue; when that is empty it helps those whose backup it is, from the far end of their queues. Messages that
-nobody may take now wait in `_unowned` for the next deal. When the deal changes, everything is queued anew.
+A ripe message is in the queue of its bucket's primary consumer. A consumer with capacity takes from the front of its
+own queue. When that is empty, it helps the consumers that it backs up, from the far end of their queues. Messages that
+no consumer may take now wait in `_unowned` for the next deal. When the deal changes, everything is queued again.
 
-Where several brokers serve the timeline, only buckets of consumers that are connected here are queued here. A message
-of another broker's consumer is let go, unless it is late by `HELP_AFTER_MS` and one of ours backs its bucket up.
+When several brokers serve the timeline, only buckets of consumers that are connected here are queued here. A message of
+another broker's consumer is released, unless it is late by `HELP_AFTER_MS` and one of ours backs its bucket up.
 
-A consumer that did not move for a whole window (busy, silent, or full) is left out of the next deals until it moves
-again, so that its messages do not wait behind it for ever.
+A consumer that made no progress for a whole window (busy, silent, or full) is excluded from the next deals until it
+makes progress again. Otherwise its messages would wait for it without end.
 """
 
 from collections import deque
@@ -29,11 +29,11 @@ HELP_LOOKS_MAX = 16
 class ConsumerQueues:
     """The consumers of one timeline and their queues."""
 
-    def __init__(self, name: str, settings: TimelineSettings, attendance: SharedConsumers | None) -> None:
+    def __init__(self, name: str, settings: TimelineSettings, registry: SharedConsumers | None) -> None:
         self.consumers: dict[str, TimelineConsumer] = {}
         self.queued = 0
         self.queued_bytes = 0
-        self._agreed = None if attendance is None else _shared_windows(name, settings, attendance)
+        self._agreed = None if registry is None else _shared_windows(name, settings, registry)
         self._windows = self._agreed or Windows(settings.window_ms, dealer=settings.dealer)
         self._window_ms = settings.window_ms
         self._queues: dict[str, deque[TimedMessage]] = {}
@@ -46,40 +46,40 @@ class ConsumerQueues:
         return self._windows.ends_ms
 
     def join(self, consumer: TimelineConsumer, now_ms: int) -> None:
-        """A consumer is there, perhaps in the place of one with the same id."""
+        """Add a consumer; it may replace one with the same id."""
         self.consumers[consumer.id] = consumer
         consumer.dealt_in = True
         self._windows.join(consumer.member, now_ms)
         self._requeue(now_ms)
 
     def leave(self, consumer: TimelineConsumer, now_ms: int) -> None:
-        """A consumer is gone; what was queued for it goes to its backups."""
+        """Remove a consumer; the messages in its queue go to its backups."""
         if self.consumers.get(consumer.id) is consumer:
             del self.consumers[consumer.id]
             self._windows.leave(consumer.id, now_ms)
             self._requeue(now_ms)
 
-    def told(self, seats: Iterable[ConsumerPlace], now_ms: int) -> None:
-        """Who is registered at all brokers."""
+    def update(self, places: Iterable[ConsumerPlace], now_ms: int) -> None:
+        """Replace the registered consumers of all brokers."""
         if self._agreed is not None:
-            self._agreed.told(seats, now_ms)
+            self._agreed.update(places, now_ms)
             self._requeue(now_ms)
 
     def own(self) -> Ranges | None:
-        """The buckets that are worked on here; None for all of them."""
+        """The buckets that this broker works on; None for all of them."""
         return None if self._agreed is None or not self.consumers else self._agreed.own(self.consumers)
 
     def backed_up(self) -> Ranges:
-        """The buckets of others that consumers here take when they are late."""
+        """The buckets of other brokers from which consumers here take late messages."""
         return () if self._agreed is None else self._agreed.backed_up(self.consumers)
 
     def let_go(self) -> list[TimedMessage]:
-        """What was queued here and is another broker's by now."""
+        """Take the messages that were queued here and now belong to another broker."""
         foreign, self._foreign = self._foreign, []
         return foreign
 
     def turn(self, now_ms: int) -> None:
-        """Go on to the window of `now_ms`; leave out those who stalled, take back those who move."""
+        """Advance to the window of `now_ms`; exclude stalled consumers, and include those that make progress again."""
         changed = False
         for consumer in self.consumers.values():
             stalled = consumer.silent(now_ms) or now_ms - consumer.moved_ms > self._window_ms
@@ -139,16 +139,16 @@ class ConsumerQueues:
         return waiting
 
     def take(self, now_ms: int, limit: int) -> list[tuple[TimelineConsumer, TimedMessage]]:
-        """Who should lease what now, at most `limit` in all: own queues first, then help for others."""
+        """Pairs of consumers and messages to lease now, at most `limit`: own queues first, then help for others."""
         pairs: list[tuple[TimelineConsumer, TimedMessage]] = []
         ready = [one for one in self.consumers.values() if one.dealt_in and not one.silent(now_ms)]
         for consumer in ready:
             queue = self._queues.get(consumer.id, ())
-            count = min(consumer.room(), len(queue), limit - len(pairs))
+            count = min(consumer.capacity(), len(queue), limit - len(pairs))
             pairs.extend((consumer, self._queues[consumer.id].popleft()) for _ in range(count))
             consumer.reserved += count
         for consumer in ready:
-            helped = list(islice(self._help(consumer), min(consumer.room(), limit - len(pairs))))
+            helped = list(islice(self._help(consumer), min(consumer.capacity(), limit - len(pairs))))
             pairs.extend((consumer, message) for message in helped)
             consumer.reserved += len(helped)
         self.queued -= len(pairs)
@@ -168,10 +168,10 @@ class ConsumerQueues:
                 yield message
 
 
-def _shared_windows(name: str, settings: TimelineSettings, attendance: SharedConsumers) -> SharedWindows:
+def _shared_windows(name: str, settings: TimelineSettings, registry: SharedConsumers) -> SharedWindows:
     return SharedWindows(
         settings.window_ms,
         dealer=settings.dealer,
-        enrol=partial(attendance.enter, name),
-        withdraw=partial(attendance.leave, name),
+        enrol=partial(registry.enter, name),
+        withdraw=partial(registry.leave, name),
     )

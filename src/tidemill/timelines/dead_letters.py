@@ -1,9 +1,8 @@
 """Dead letters: where messages go whose attempts are used up.
 
-To a timeline the store moves them in one step, so that they are in exactly one of the two. Onto a topic they are
-appended under a lease of their own and completed afterwards: a crash in between appends them twice, never not at all.
-One that its topic refuses (it is too large there) stays where it is and is tried again when that lease ends; the others
-go on without it.
+The store moves them to a dead-letter timeline in one step, so they are in exactly one of the two. For a topic they are
+leased, appended, and completed afterwards. A crash in between appends them twice; none is lost. A message that its
+topic rejects (it is too large there) stays, and is tried again when that lease ends. The others continue without it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -11,14 +10,14 @@ from functools import partial
 
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.core.lease import Bury, Claim, CommandOutcome, Complete, LeaseGrant
+from tidemill.timelines.core.lease import Claim, CommandOutcome, Complete, LeaseGrant, MoveToDeadLetters
 from tidemill.timelines.core.message import FIND_LIMIT_MAX, Selection, TimedMessage
 from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.stats import TimelineStats
 
-GRAVEDIGGER = "tidemill-dead-letters"
+DEAD_LETTER_HOLDER = "tidemill-dead-letters"
 APPEND_LEASE_MS = 30_000
 
 Append = Callable[[str, bytes | None, bytes, list[tuple[str, bytes]]], Awaitable[None]]
@@ -26,7 +25,7 @@ Append = Callable[[str, bytes | None, bytes, list[tuple[str, bytes]]], Awaitable
 
 
 class DeadLetterRouter:
-    """The dead letters of all timelines of a broker."""
+    """Moves the dead letters of all timelines of a broker."""
 
     def __init__(
         self,
@@ -35,29 +34,29 @@ class DeadLetterRouter:
         guard: HealthMonitor,
         *,
         append: Append | None,
-        dig: Callable[[str, TimelineSettings], Awaitable[None]],
+        create_target: Callable[[str, TimelineSettings], Awaitable[None]],
         arrived: Callable[[str], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._guard = guard
         self._append = append
-        self._dig = dig
+        self._create_target = create_target
         self._arrived = arrived
 
-    async def bury(self, timeline: TimelineInfo, stats: TimelineStats, dead: Sequence[TimedMessage]) -> None:
-        """Move the messages to where the timeline's settings say."""
+    async def move(self, timeline: TimelineInfo, stats: TimelineStats, dead: Sequence[TimedMessage]) -> None:
+        """Move the messages to the target in the timeline's settings."""
         kind, _, target = timeline.settings.dead_letter.partition(":")
         if kind == "timeline":
-            await self._dig(timeline.name, timeline.settings)
-            buried = await self._to_timeline(timeline.name, target, dead)
+            await self._create_target(timeline.name, timeline.settings)
+            moved = await self._to_timeline(timeline.name, target, dead)
         else:
-            buried = await self._to_topic(timeline.name, target, dead)
-        stats.messages["dead"] += buried
+            moved = await self._to_topic(timeline.name, target, dead)
+        stats.messages["dead"] += moved
 
     async def _to_timeline(self, name: str, target: str, dead: Sequence[TimedMessage]) -> int:
         now_ms = self._clock.now_ms()
-        commands = [Bury(message.seq, message.version, target) for message in dead]
+        commands = [MoveToDeadLetters(message.seq, message.version, target) for message in dead]
         outcomes = await self._guard.ask_store(lambda: self._store.settle(name, commands, now_ms=now_ms))
         self._arrived(target)
         return outcomes.count(CommandOutcome.DONE)
@@ -65,9 +64,9 @@ class DeadLetterRouter:
     async def _to_topic(self, name: str, topic: str, dead: Sequence[TimedMessage]) -> int:
         append = self._append
         if append is None:
-            raise StoreUnavailable(f"there are no topics here for the dead letters of {name!r}")
+            raise StoreUnavailable(f"the dead letters of {name!r} cannot be moved: this broker has no topics")
         now_ms = self._clock.now_ms()
-        claims = [Claim(one.seq, one.version, GRAVEDIGGER, now_ms + APPEND_LEASE_MS, one.due_ms) for one in dead]
+        claims = [Claim(one.seq, one.version, DEAD_LETTER_HOLDER, now_ms + APPEND_LEASE_MS, one.due_ms) for one in dead]
         leases = await self._guard.ask_store(lambda: self._store.acquire(name, claims, now_ms=now_ms))
         leased = {one.id: lease for one, lease in zip(dead, leases, strict=True) if lease is not None}
         done: list[Complete] = []
@@ -87,7 +86,7 @@ class DeadLetterRouter:
         return outcomes.count(CommandOutcome.DONE)
 
     async def _with_bodies(self, name: str, leased: Mapping[str, LeaseGrant]) -> AsyncIterator[TimedMessage]:
-        """The messages with their bodies; a store answers with no more of them at a time than fit into memory."""
+        """The messages with their bodies; a store returns only as many at a time as fit into memory."""
         left = dict.fromkeys(leased)
         while left:
             find = partial(self._store.find, name, Selection(ids=tuple(left)), now_ms=self._clock.now_ms())

@@ -1,9 +1,9 @@
-"""The timelines of one broker: what a door asks for, and the deliveries that run for those with consumers.
+"""The timelines of one broker: the operations for its servers, and the deliveries of timelines with consumers.
 
-Every call that changes a message goes through the store first and tells the timeline's delivery afterwards. A delivery
-runs while a timeline has consumers, or a limit of attempts (its dead letters need no consumer); a timeline that nobody
-reads costs nothing. Once a second the guard looks at the clocks; every few seconds the store's catalogue is read
-again, where other brokers share it, and its clock compared with ours.
+Every call that changes a message writes to the store first and notifies the timeline's delivery afterwards. A delivery
+runs while a timeline has consumers, or a limit of attempts (its dead letters need no consumer). A timeline without
+consumers costs nothing. Once a second the health monitor checks the clocks. Every few seconds the catalogue of a shared
+store is read again, and its clock is compared with ours.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 
 class ScheduleRequest(NamedTuple):
-    """A message as a producer asks for it; without an id one is drawn."""
+    """A message as a producer sends it; without an id one is drawn."""
 
     body: bytes
     due_ms: int
@@ -90,23 +90,28 @@ class Dispatcher:
         self._store = store
         self._rng = rng
         self._shared = False
-        self._attendance = attendance
-        self._life = Lifecycle(store, self.guard, f"{rng.getrandbits(128):032x}", self.supervisor, gone=self._gone)
-        self._graves = DeadLetterRouter(
-            store, clock, self.guard, append=append, dig=self._life.dig, arrived=self._arrived
+        self._registry = attendance
+        self._lifecycle = Lifecycle(store, self.guard, f"{rng.getrandbits(128):032x}", self.supervisor, gone=self._gone)
+        self._dead_letters = DeadLetterRouter(
+            store,
+            clock,
+            self.guard,
+            append=append,
+            create_target=self._lifecycle.create_dead_letter_timeline,
+            arrived=self._arrived,
         )
         self._deliveries: dict[str, TimelineDelivery] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Read the catalogue, finish what was left unfinished, and start."""
-        store_ms = await self._life.open()
+        """Read the catalogue, finish interrupted creations and deletions, and start."""
+        store_ms = await self._lifecycle.open()
         self._shared = store_ms is not None
         if not self._shared:
-            self._attendance = None
-        elif self._attendance is not None:
-            self._attendance.listen(self._heard)
+            self._registry = None
+        elif self._registry is not None:
+            self._registry.listen(self._heard)
         self._compare(store_ms)
         self.guard.activate(active=True)
         self.guard.check()
@@ -116,7 +121,7 @@ class Dispatcher:
         self._task = self.supervisor.keep("timeline clock watch", self._watch)
 
     async def close(self) -> None:
-        """Stop delivering and let go of the store."""
+        """Stop delivering and close the store."""
         self.guard.activate(active=False)
         if self._task is not None:
             self._task.cancel()
@@ -124,7 +129,7 @@ class Dispatcher:
         for name in list(self._deliveries):
             self._gone(name)
         await asyncio.gather(*self._closing, return_exceptions=True)
-        await self._life.close()
+        await self._lifecycle.close()
         await self._store.close()
 
     @property
@@ -133,65 +138,65 @@ class Dispatcher:
         return self._shared
 
     def health(self) -> Health:
-        """For `/health`: the state and its reasons."""
+        """The state and its reasons, for `/health`."""
         return self.guard.health()
 
     def timelines(self) -> list[TimelineInfo]:
         """All timelines, in the order of their names."""
-        return [self._life.timelines[name] for name in sorted(self._life.timelines)]
+        return [self._lifecycle.timelines[name] for name in sorted(self._lifecycle.timelines)]
 
     def timeline(self, name: str) -> TimelineInfo:
         """The timeline, if clients may use it."""
-        return self._life.usable(name)
+        return self._lifecycle.usable(name)
 
     async def find(self, name: str) -> TimelineInfo:
-        """The timeline, if clients may use it, also when another broker has created it a moment ago."""
-        if self._shared and name not in self._life.timelines:
+        """The timeline, if clients may use it, also when another broker has just created it."""
+        if self._shared and name not in self._lifecycle.timelines:
             await self._refresh()
         return self.timeline(name)
 
     def consumers(self, name: str) -> list[TimelineConsumer]:
         """The consumers that are connected here."""
         delivery = self._deliveries.get(name)
-        return list(delivery.roster.consumers.values()) if delivery else []
+        return list(delivery.queues.consumers.values()) if delivery else []
 
     def attending(self, name: str) -> int:
-        """How many consumers the timeline has, at all brokers that share it."""
-        return len(self.consumers(name) if self._attendance is None else self._attendance.seats(name))
+        """The number of consumers of the timeline, at all brokers that share it."""
+        return len(self.consumers(name) if self._registry is None else self._registry.places(name))
 
     async def create(self, name: str, settings: TimelineSettings) -> Created:
-        """Create a timeline; the same again changes nothing."""
-        created = await self._life.create(name, settings)
+        """Create a timeline; repeating it changes nothing."""
+        created = await self._lifecycle.create(name, settings)
         if created.timeline.settings.max_attempts:
             self._delivery(created.timeline)
         return created
 
     def look_again(self) -> None:
-        """The clock was moved on: much may be due that nobody waits for yet, and nobody was silent meanwhile."""
+        """Rescan after the clock was advanced: many messages may be due, and no consumer counts as silent."""
         now_ms = self.clock.now_ms()
         for delivery in self._deliveries.values():
-            for consumer in delivery.roster.consumers.values():
+            for consumer in delivery.queues.consumers.values():
                 consumer.heard_ms = now_ms
             delivery.rescan()
             delivery.wake()
 
     async def alter(self, name: str, settings: TimelineSettings) -> TimelineInfo:
         """Change the settings of a timeline; its consumers reconnect."""
-        timeline = await self._life.alter(name, settings)
+        timeline = await self._lifecycle.alter(name, settings)
         if timeline.settings.max_attempts:
             self._delivery(timeline)
         return timeline
 
     async def delete(self, name: str) -> None:
         """Delete a timeline: at once for clients, in the background for the store."""
-        await self._life.delete(name)
+        await self._lifecycle.delete(name)
 
     async def removed(self, name: str) -> None:
-        """Returns when nothing of a deleted timeline is left, and its name is free."""
-        await self._life.removed(name)
+        """Wait until a deleted timeline is removed completely and its name is free."""
+        await self._lifecycle.removed(name)
 
     async def schedule(self, name: str, messages: Sequence[ScheduleRequest], *, group: str = "") -> list[Scheduled]:
-        """Keep messages for later; durable when it returns. One that is wrong refuses the whole batch."""
+        """Store messages for later; durable when it returns. One invalid message rejects the whole batch."""
         timeline = self.timeline(name)
         new = [
             NewMessage(one.id or self._new_id(), one.due_ms, one.body, self._rng.randrange(BUCKETS), one.key, group)
@@ -207,7 +212,7 @@ class Dispatcher:
         return kept
 
     async def cancel(self, name: str, ids: Sequence[str], *, group: str = "") -> list[CommandOutcome]:
-        """Take messages back that no consumer holds."""
+        """Cancel messages that no consumer holds."""
         return await self._change(name, [Cancel(one, group) for one in ids], "cancelled")
 
     async def move(self, name: str, ids: Sequence[str], due_ms: int, *, group: str = "") -> list[CommandOutcome]:
@@ -228,7 +233,7 @@ class Dispatcher:
         return outcomes
 
     async def settle(self, name: str, commands: Sequence[Command]) -> list[CommandOutcome | TimelineError]:
-        """What consumers report about their leases; a command that is wrong is refused by itself."""
+        """Settle leases on behalf of consumers; an invalid command is rejected by itself."""
         if len(commands) > BATCH_MESSAGES_MAX:
             raise BatchTooLarge(f"{len(commands)} operations in one batch; at most {BATCH_MESSAGES_MAX}")
         delivery, now_ms = self._delivery(self.timeline(name)), self.clock.now_ms()
@@ -247,11 +252,11 @@ class Dispatcher:
         return [refused[at] if at in refused else next(answers) for at in range(len(commands))]
 
     async def count(self, name: str, selection: Selection) -> int:
-        """How many of the selected messages there are."""
+        """The number of selected messages."""
         return sum(await self.histogram(name, selection, 1))
 
     async def histogram(self, name: str, selection: Selection, bars: int) -> list[int]:
-        """How many of the selected messages are due in each part of the selection's range."""
+        """The number of selected messages that are due in each part of the selection's range."""
         self.timeline(name)
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(
@@ -261,7 +266,7 @@ class Dispatcher:
     async def messages(
         self, name: str, selection: Selection, limit: int, *, after: TimelinePosition | None = None, bodies: bool = True
     ) -> list[TimedMessage]:
-        """The first of the selected messages, from a place on."""
+        """The first of the selected messages, from a position on."""
         self.timeline(name)
         now_ms = self.clock.now_ms()
         return await self.guard.ask_store(
@@ -278,12 +283,12 @@ class Dispatcher:
         end: Callable[[TimelineError], None],
         notify: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> TimelineConsumer:
-        """A consumer is connected; it takes the place of one with the same id."""
+        """Connect a consumer; it replaces one with the same id."""
         delivery = self._delivery(self.timeline(name))
         consumer = TimelineConsumer(terms, push=push, end=end, now_ms=self.clock.now_ms(), notify=notify)
         if self.guard.clock_reasons:
             notify(self.guard.clock_reasons)
-        before = delivery.roster.consumers.get(terms.id)
+        before = delivery.queues.consumers.get(terms.id)
         if before is not None:
             before.end(ConsumerReplaced(f"another consumer {terms.id!r} has connected to {name!r}"))
             delivery.leave(before)
@@ -291,7 +296,7 @@ class Dispatcher:
         return consumer
 
     def detach(self, name: str, consumer: TimelineConsumer) -> None:
-        """A consumer is gone; a timeline without consumers is not delivered any more."""
+        """Disconnect a consumer; a timeline without consumers is no longer delivered."""
         self.guard.forget(f"{name}/{consumer.id}")
         delivery = self._deliveries.get(name)
         if delivery is not None:
@@ -303,7 +308,7 @@ class Dispatcher:
         self.guard.witness(f"{name}/{consumer.id}", drift_us / 1_000)
 
     def alive(self, name: str, consumer: TimelineConsumer) -> None:
-        """A consumer was heard; one that had been silent can work again."""
+        """A consumer sent something; one that was silent can work again."""
         now_ms = self.clock.now_ms()
         was_silent = consumer.silent(now_ms)
         consumer.heard_ms = now_ms
@@ -312,7 +317,7 @@ class Dispatcher:
             delivery.wake()
 
     def ready(self, name: str, consumer: TimelineConsumer, *, busy: bool) -> None:
-        """A consumer says whether it can take more."""
+        """A consumer reports whether it can take more."""
         consumer.busy = busy
         delivery = self._deliveries.get(name)
         if delivery is not None:
@@ -331,37 +336,37 @@ class Dispatcher:
                 stats,
                 self.supervisor,
                 shared=self._shared,
-                attendance=self._attendance,
-                bury=lambda dead: self._graves.bury(timeline, stats, dead),
+                registry=self._registry,
+                move_dead=lambda dead: self._dead_letters.move(timeline, stats, dead),
             )
-            self._seat(timeline.name, delivery)
+            self._update_places(timeline.name, delivery)
         return delivery
 
     def _heard(self, timelines: Iterable[str]) -> None:
-        """Consumers came or went, at any broker."""
+        """Consumers joined or left at any broker."""
         for name in timelines:
             delivery = self._deliveries.get(name)
             if delivery is not None:
-                self._seat(name, delivery)
+                self._update_places(name, delivery)
 
-    def _seat(self, name: str, delivery: TimelineDelivery) -> None:
-        if self._attendance is None:
+    def _update_places(self, name: str, delivery: TimelineDelivery) -> None:
+        if self._registry is None:
             return
-        for consumer_id in self._attendance.ousted(name):
-            consumer = delivery.roster.consumers.get(consumer_id)
+        for consumer_id in self._registry.displaced(name):
+            consumer = delivery.queues.consumers.get(consumer_id)
             if consumer is not None:
                 consumer.end(ConsumerReplaced(f"another consumer {consumer_id!r} has connected to {name!r}"))
                 delivery.leave(consumer)
-        delivery.attend(self._attendance.seats(name))
+        delivery.update_places(self._registry.places(name))
 
     def _gone(self, name: str) -> None:
-        """The timeline is deleted or has other settings: its consumers must come again."""
+        """Disconnect the consumers of a timeline that was deleted or altered; they must reconnect."""
         delivery = self._deliveries.pop(name, None)
         if delivery is None:
             return
-        for consumer in list(delivery.roster.consumers.values()):
-            if self._attendance is not None:
-                self._attendance.leave(name, consumer.id)
+        for consumer in list(delivery.queues.consumers.values()):
+            if self._registry is not None:
+                self._registry.leave(name, consumer.id)
             consumer.end(TimelineNotReady(f"timeline {name!r} has changed; connect again"))
         task = self.supervisor.spawn("timeline delivery stop", delivery.close(), about=name)
         self._closing.add(task)
@@ -405,19 +410,19 @@ class Dispatcher:
             self.check_clock()
 
     def check_clock(self) -> None:
-        """Look at the clocks; consumers are told when they get in doubt or are trusted again."""
+        """Check the clocks, and notify consumers when the clock becomes doubtful or is trusted again."""
         if not self.guard.check():
             return
         for delivery in self._deliveries.values():
             delivery.wake()
-            for consumer in delivery.roster.consumers.values():
+            for consumer in delivery.queues.consumers.values():
                 consumer.notify(self.guard.clock_reasons)
 
     async def _refresh(self) -> None:
         try:
-            self._compare(await self._life.refresh())
+            self._compare(await self._lifecycle.refresh())
         except TimelineError as error:
-            log.warning("the list of timelines could not be read again", error=str(error))
+            log.warning("timeline_refresh_failed", error=str(error))
 
 
 def _refusal(command: Command, now_ms: int, may_count: bool) -> TimelineError | None:

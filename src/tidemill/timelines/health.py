@@ -1,15 +1,15 @@
-"""Watches clock and store, and stops what would do harm while one of them is wrong.
+"""The health monitor: watches clock and store, and stops what would do harm while one of them is wrong.
 
-States: *healthy*; *degraded*, for any of the reasons below; *inactive* before the start and after the end.
+States: *healthy*; *degraded*, for any of the reasons below; *inactive* before the start and after the stop.
 
-Clock. The broker's wall clock is in doubt, it jumped (`core/clock.py`), the store's clock is apart, or most clients'
-clocks are apart: past `DRIFT_MS_MAX` nothing is leased, pushed or deleted by time, because a wrong clock would push the
+Clock. The broker's wall clock is in doubt, it jumped (`core/clock.py`), or it differs from the clock of the store or of
+most clients. Beyond `DRIFT_MS_MAX` nothing is leased, pushed or deleted by time, because a wrong clock would push the
 wrong messages. One client with a wrong clock proves nothing: at least `WITNESSES_MIN` must agree, judged by their
-median. It ends by itself when the clocks agree again, or when the clock has believed the jump.
+median. The state ends when the clocks agree again, or when the clock has accepted the jump.
 
-Store. After `ERRORS_IN_ROW` failures one operation in `SAMPLE_ONE_IN` is let through and the rest are refused at once:
-a store that recovers is noticed, one that suffers is not loaded. The first success ends it. A store that can be read
-and not written to (a full disk) is degraded, too, until a write succeeds or none has been tried for `REFUSED_AGE_MS`.
+Store. After `ERRORS_IN_ROW` failures one operation in `SAMPLE_ONE_IN` is tried and the rest are rejected at once. So a
+recovery is noticed, and an overloaded store is not loaded further. The first success ends it. A store that can be read
+but not written (a full disk) is also degraded, until a write succeeds or none has been tried for `REFUSED_AGE_MS`.
 """
 
 import random
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class TimelinesState(StrEnum):
-    """How well the timelines of this broker are."""
+    """The state of the timelines of this broker."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -47,7 +47,7 @@ class TimelinesState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `/health` shows of the timelines."""
+    """The part of `/health` about timelines."""
 
     state: TimelinesState
     reasons: tuple[str, ...]
@@ -58,7 +58,7 @@ class Health:
 
 
 class HealthMonitor:
-    """Decides from what it is told whether leasing is safe and whether the store may be asked."""
+    """Decides whether leasing is safe and whether the store may be called."""
 
     def __init__(
         self, clock: Clock, rng: random.Random, *, drift_ms_max: int = DRIFT_MS_MAX, trust: ClockTrust | None = None
@@ -84,7 +84,7 @@ class HealthMonitor:
 
     @property
     def sampling(self) -> bool:
-        """True while the store keeps failing and only samples are let through."""
+        """True while the store keeps failing and only samples are tried."""
         return self._errors_in_row >= ERRORS_IN_ROW
 
     @property
@@ -103,17 +103,17 @@ class HealthMonitor:
 
     @property
     def may_count(self) -> bool:
-        """Whether a length of time can be added to the time: not when this broker never had a right time of day."""
+        """Whether a duration can be added to the time: not when this broker never had a correct time of day."""
         apart = abs(self._store_drift_ms) > self._drift_ms_max
         return not apart and (self._trust is None or self._trust.has_base)
 
     def health(self) -> Health:
-        """The state with its reasons and the figures behind them."""
+        """The state with its reasons and figures."""
         reasons = self._reasons
         if self.sampling:
             reasons = (*reasons, f"the store failed {self._errors_in_row} times in a row: {self._last_error}")
         elif self._unwritable:
-            reasons = (*reasons, f"the store takes nothing: {self._writes.error}")
+            reasons = (*reasons, f"the store rejects writes: {self._writes.error}")
         return Health(
             self.state,
             reasons,
@@ -124,30 +124,30 @@ class HealthMonitor:
         )
 
     def activate(self, *, active: bool) -> None:
-        """The timelines serve, or they do not."""
+        """Set whether the timelines are in service."""
         self._active = active
 
     def witness(self, client: str, drift_ms: float) -> None:
-        """A client's clock is that far ahead of ours."""
+        """Report how far a client's clock is ahead of ours."""
         if client not in self._witnesses and len(self._witnesses) >= WITNESSES_MAX:
             del self._witnesses[next(iter(self._witnesses))]
         self._witnesses[client] = (self._clock.now_ms(), drift_ms)
 
     def forget(self, client: str) -> None:
-        """The client is gone."""
+        """Drop the reading of a client that disconnected."""
         self._witnesses.pop(client, None)
 
     def store_drift(self, drift_ms: float) -> None:
-        """The store's clock is that far ahead of ours."""
+        """Report how far the store's clock is ahead of ours."""
         self._store_drift_ms = drift_ms
 
     def check(self) -> bool:
-        """Look at the clocks, about once a second; whether the answer of `may_lease` changed."""
+        """Check the clocks, about once a second; whether `may_lease` changed."""
         before = self._reasons
         self._reasons = tuple(self._doubts())
         changed = bool(before) != bool(self._reasons)
         if changed:
-            log.warning("the state of the timelines has changed", state=self.state.value, reasons=list(self._reasons))
+            log.warning("timelines_state_changed", state=self.state.value, reasons=list(self._reasons))
         return changed
 
     def _doubts(self) -> list[str]:
@@ -155,10 +155,10 @@ class HealthMonitor:
         if self._clock.drift_ms and not doubts:
             doubts.append(f"the wall clock jumped by {self._clock.drift_ms} ms")
         if abs(self._store_drift_ms) > self._drift_ms_max:
-            doubts.append(f"the store's clock is {self._store_drift_ms:.0f} ms apart")
+            doubts.append(f"the store's clock is {self._store_drift_ms:.0f} ms off")
         clients_ms = self._clients_drift_ms()
         if abs(clients_ms) > self._drift_ms_max:
-            doubts.append(f"most clients' clocks are {clients_ms:.0f} ms apart")
+            doubts.append(f"most clients' clocks are {clients_ms:.0f} ms off")
         return doubts
 
     def _clients_drift_ms(self) -> float:
@@ -167,7 +167,7 @@ class HealthMonitor:
         return statistics.median(heard) if len(heard) >= WITNESSES_MIN else 0.0
 
     async def ask_store(self, operation: Callable[[], Awaitable[T]], *, reads: bool = False) -> T:
-        """Run one operation of the store; while it keeps failing most are refused without being tried."""
+        """Run one operation of the store; while the store keeps failing, most are rejected without a try."""
         if self.sampling and self._rng.randrange(SAMPLE_ONE_IN):
             raise StoreUnavailable(f"the timeline store failed {self._errors_in_row} times in a row; try again later")
         try:
@@ -182,7 +182,7 @@ class HealthMonitor:
             self._failed(error, reads=reads)
             raise StoreUnavailable(f"the timeline store failed: {error}") from error
         if self.sampling or (not reads and self._writes.failed_in_row >= ERRORS_IN_ROW):
-            log.info("the timeline store works again")
+            log.info("timeline_store_recovered")
         self._errors_in_row = 0
         if not reads:
             self._writes.failed_in_row = 0
@@ -195,11 +195,11 @@ class HealthMonitor:
         if not reads:
             writes.failed_in_row, writes.failed_ms, writes.error = writes.failed_in_row + 1, self._clock.now_ms(), error
         if ERRORS_IN_ROW in {self._errors_in_row, 0 if reads else writes.failed_in_row}:
-            log.error("the timeline store keeps failing", error=str(error))
+            log.error("timeline_store_failing", error=str(error))
 
 
 class _Writes:
-    """What became of the last operations that change the store."""
+    """The results of the last operations that change the store."""
 
     __slots__ = ("error", "failed_in_row", "failed_ms")
 

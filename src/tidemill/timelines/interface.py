@@ -1,14 +1,14 @@
-"""What the dispatcher asks of a place that keeps timelines, and of whoever knows the consumers of other brokers.
+"""The protocols that the dispatcher needs: a store of timelines, and a registry of the consumers of all brokers.
 
-A store is durable when a call returns, compares and writes in one step, and never reads a clock: `now_ms` comes with
-the call (see `core/clock.py` for the one clock that may be passed). Calls may overlap; each is atomic as a whole,
-except that the entries of a batch succeed or fail one by one. The walk of a message:
+A store is durable when a call returns, compares and writes in one step, and never reads a clock: `now_ms` is an
+argument (see `core/clock.py` for the only clock that may be passed). Calls may overlap. Each is atomic as a whole,
+except that the entries of a batch succeed or fail one by one. The path of a message:
 
-    schedule -> find (prefetch, bodies and all) -> acquire (at its due time) -> settle(Complete | Release | Extend)
-                                                                         or -> settle(Cancel | Move) by its producer
+    schedule -> find (prefetch, with bodies) -> acquire (at its due time) -> settle(Complete | Release | Extend)
+                                                                       or -> settle(Cancel | Move) by its producer
 
-Errors are those of `core/errors.py`; a store that cannot be reached raises StoreUnavailable and, as with any network,
-the call may have happened: repeat it (natural ids, versions and tokens make that safe).
+Errors are those of `core/errors.py`. A store that cannot be reached raises StoreUnavailable. As with any network, the
+call may have happened; repeating it is safe because of natural ids, versions and tokens.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,33 +25,33 @@ class ClockTrust(Protocol):
     """Whether this broker's wall clock is trusted."""
 
     def reasons(self) -> tuple[str, ...]:
-        """Why it is in doubt; nothing while it is trusted."""
+        """Why the clock is in doubt; empty while it is trusted."""
 
     @property
     def has_base(self) -> bool:
-        """Whether lengths of time can be added to a right time of day."""
+        """Whether durations can be added to a correct time of day."""
 
     def read_store(self, their_ms: int) -> None:
-        """The clock of the store was read."""
+        """Report a reading of the store's clock."""
 
 
 class TimelineStore(Protocol):
-    """A durable home of timelines and their messages."""
+    """A durable store of timelines and their messages."""
 
     async def catalogue(self) -> Catalogue:
         """All timelines with their settings and states."""
 
     async def govern(self, step: Step) -> TimelineInfo | None:
-        """Take one step in the life of a timeline; the timeline afterwards, None when the last purge removed it."""
+        """Take one step in the lifecycle of a timeline; the timeline afterwards, None after the last purge."""
 
     async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:
         """Become or stay the only broker that finishes this creation or deletion, for this long by the store's clock.
 
-        False when another broker's claim still holds, or the timeline is gone.
+        False when another broker's claim still holds, or the timeline does not exist any more.
         """
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
-        """Keep the messages; an id that is there already is answered as a duplicate and changes nothing."""
+        """Store the messages; an id that exists is reported as a duplicate and changes nothing."""
 
     async def find(
         self,
@@ -65,7 +65,7 @@ class TimelineStore(Protocol):
     ) -> list[TimedMessage]:
         """The selected messages in order of (due_ms, seq), the first `limit` after `after`; reads nothing beyond.
 
-        With bodies the answer also ends at FIND_BYTES_MAX, so a short answer is not the end: an empty one is.
+        With bodies the result also ends at FIND_BYTES_MAX, so a short result is not the end: an empty one is.
         """
 
     async def acquire(
@@ -74,29 +74,29 @@ class TimelineStore(Protocol):
         """Lease the claimed messages: those still at the version seen and due by now (see `core.lease.take`)."""
 
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
-        """Complete, release, extend, cancel, move or bury, each if its token, version or owner still holds."""
+        """Apply each command, if its token, version or owner still holds."""
 
     async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
-        """How many of the selected messages are due in each of `bars` equal parts of the selection's range."""
+        """The number of selected messages that are due in each of `bars` equal parts of the selection's range."""
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of files and connections."""
+        """Finish accepted operations and close files and connections."""
 
 
 class SharedConsumers(Protocol):
-    """The consumers of all brokers that share a store, as each of these brokers knows them."""
+    """The consumers of all brokers that share a store, as this broker sees them."""
 
     def enter(self, timeline: str, member: DealtConsumer) -> None:
-        """A consumer is connected here: let everybody know, also when others have one of that id."""
+        """Register a consumer that is connected here, also when another broker has one with that id."""
 
     def leave(self, timeline: str, consumer: str) -> None:
-        """It is not, or cannot work."""
+        """Remove a consumer that disconnected or cannot work."""
 
-    def seats(self, timeline: str) -> Sequence[ConsumerPlace]:
-        """Everybody who is registered, as far as this broker has heard."""
+    def places(self, timeline: str) -> Sequence[ConsumerPlace]:
+        """All registered consumers, as far as this broker has seen."""
 
-    def ousted(self, timeline: str) -> Sequence[str]:
-        """Consumers here whose id another broker's consumer has by now."""
+    def displaced(self, timeline: str) -> Sequence[str]:
+        """Consumers here whose id a consumer at another broker has taken over."""
 
     def listen(self, heard: Callable[[Iterable[str]], None]) -> None:
-        """From now on `heard` is told the timelines whose consumers have changed."""
+        """From now on call `heard` with the timelines whose consumers have changed."""

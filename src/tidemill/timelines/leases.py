@@ -1,7 +1,8 @@
-"""The leases that this broker gave out and that have not ended, in the order in which they end.
+"""The live leases that this broker granted, in the order in which they end.
 
-The store holds the truth; this is what the dispatcher needs to know of it in memory: how many messages a consumer has
-in flight, and which messages to look up again when their lease runs out."""
+The store holds the truth. The dispatcher keeps this in memory to know how many messages a consumer has in flight, and
+which messages to look up again when their lease ends.
+"""
 
 import heapq
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from tidemill.timelines.consumer import TimelineConsumer
 
 
 class Held(NamedTuple):
-    """A message in the hands of a consumer."""
+    """A message that a consumer holds."""
 
     consumer: TimelineConsumer
     seq: int
@@ -30,25 +31,25 @@ class LeaseTable:
         return len(self._held)
 
     def grant(self, held: Held) -> None:
-        """A consumer has leased the message."""
+        """Record that a consumer has leased the message."""
         self._held[held.seq] = held
         held.consumer.held[held.seq] = held.token
         heapq.heappush(self._ends, (held.until_ms, held.seq, held.token))
 
     def get(self, seq: int, token: int) -> Held | None:
-        """The lease, if it is this one that is live."""
+        """The lease, if this token is the live one."""
         held = self._held.get(seq)
         return held if held is not None and held.token == token else None
 
     def extend(self, seq: int, token: int, until_ms: int) -> None:
-        """The lease ends later, or sooner."""
+        """Change the end of the lease."""
         held = self.get(seq, token)
         if held is not None:
             self._held[seq] = held._replace(until_ms=until_ms)
             heapq.heappush(self._ends, (until_ms, seq, token))
 
     def drop(self, seq: int, token: int) -> Held | None:
-        """The lease is over."""
+        """Remove a lease that is over."""
         held = self.get(seq, token)
         if held is not None:
             del self._held[seq]
@@ -66,7 +67,7 @@ class LeaseTable:
         return None
 
     def expire(self, now_ms: int) -> list[Held]:
-        """Take out the leases that have ended."""
+        """Remove the leases that have ended."""
         ended = []
         while (end_ms := self.next_end_ms()) is not None and end_ms <= now_ms:
             _, seq, token = heapq.heappop(self._ends)

@@ -1,7 +1,7 @@
-"""Timelines in memory: `core/` applied to plain dictionaries, for tests and for brokers that keep nothing.
+"""Timelines in memory: `core/` applied to plain dictionaries, for tests and for brokers without storage.
 
-It is the shortest complete store, so it is also the reading of the contract: what the SQL stores do must come out as
-`core.lease.take` and `core.lease.decide` say here. Each call runs to its end without awaiting, which makes it atomic.
+It is the shortest complete store, so it also serves as the reference: the SQL stores must give the same results as
+`core.lease.take` and `core.lease.decide` here. Each call runs to its end without awaiting, which makes it atomic.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -9,7 +9,15 @@ from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
-from tidemill.timelines.core.lease import Bury, Claim, Command, CommandOutcome, LeaseGrant, check_claims, check_commands
+from tidemill.timelines.core.lease import (
+    Claim,
+    Command,
+    CommandOutcome,
+    LeaseGrant,
+    MoveToDeadLetters,
+    check_claims,
+    check_commands,
+)
 from tidemill.timelines.core.message import (
     EVERYTHING,
     NewMessage,
@@ -38,28 +46,28 @@ class _MemoryTimeline:
         self.order: list[tuple[int, int]] = []
 
     def put(self, message: TimedMessage) -> None:
-        """Enter the message, in place of its former state if there is one."""
+        """Add the message, or replace its former state."""
         self.drop(message.seq)
         self.messages[message.seq] = message
         self.seq_of[message.id] = message.seq
         insort(self.order, (message.due_ms, message.seq))
 
     def drop(self, seq: int) -> None:
-        """Remove the message if it is here."""
+        """Remove the message if it exists."""
         message = self.messages.pop(seq, None)
         if message is not None:
             del self.seq_of[message.id]
             del self.order[bisect_left(self.order, (message.due_ms, seq))]
 
     def numbered(self, numbers: Sequence[int]) -> list[TimedMessage]:
-        """Those of the messages that are here, by number."""
+        """The existing messages with these numbers."""
         return [self.messages[seq] for seq in numbers if seq in self.messages]
 
     def named(self, ids: Sequence[str]) -> list[TimedMessage]:
-        """Those of the messages that are here, by id."""
+        """The existing messages with these ids."""
         return [self.messages[self.seq_of[one]] for one in ids if one in self.seq_of]
 
-    def walk(self, selection: Selection, now_ms: int, start: tuple[int, int]) -> Iterator[TimedMessage]:
+    def iterate(self, selection: Selection, now_ms: int, start: tuple[int, int]) -> Iterator[TimedMessage]:
         """The selected messages after `start`, in order."""
         first = bisect_right(self.order, max(start, (selection.start_ms, _BEFORE_ALL)))
         for index in range(first, bisect_left(self.order, (selection.end_ms, _BEFORE_ALL))):
@@ -69,36 +77,36 @@ class _MemoryTimeline:
 
 
 class MemoryTimelineStore:
-    """A TimelineStore that forgets when it is closed."""
+    """A TimelineStore that loses everything when it is closed."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, _MemoryTimeline] = {}
+        self._timelines: dict[str, _MemoryTimeline] = {}
         self._numbers = count(1)
 
     async def catalogue(self) -> Catalogue:
         """All timelines."""
-        return Catalogue(tuple(line.timeline for _, line in sorted(self._lines.items())), None)
+        return Catalogue(tuple(line.timeline for _, line in sorted(self._timelines.items())), None)
 
     async def govern(self, step: Step) -> TimelineInfo | None:
-        """Take one step in the life of a timeline."""
-        line = self._lines.get(step.name)
+        """Take one step in the lifecycle of a timeline."""
+        line = self._timelines.get(step.name)
         timeline = after(line.timeline if line else None, step, next(self._numbers))
-        line = self._lines.setdefault(step.name, line or _MemoryTimeline(timeline))
+        line = self._timelines.setdefault(step.name, line or _MemoryTimeline(timeline))
         line.timeline = timeline
         if isinstance(step, Purge):
             for seq in list(islice(line.messages, step.limit)):
                 line.drop(seq)
             if not line.messages:
-                del self._lines[step.name]
+                del self._timelines[step.name]
                 return None
         return timeline
 
     async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:  # noqa: ARG002 - no other broker
-        """Always: one broker uses this store."""
+        """Always true: one broker uses this store."""
         return True
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
-        """Keep the messages."""
+        """Store the messages."""
         line = self._line(timeline)
         check_new(messages, line.timeline.settings.body_bytes_max)
         there, fresh = plan_schedule(line.named([message.id for message in messages]), messages)
@@ -117,8 +125,8 @@ class MemoryTimelineStore:
     ) -> list[TimedMessage]:
         """The selected messages in order."""
         check_find(selection, limit)
-        walk = self._line(timeline).walk(selection, now_ms, after or (_BEFORE_ALL, _BEFORE_ALL))
-        found = islice(walk, limit)
+        matching = self._line(timeline).iterate(selection, now_ms, after or (_BEFORE_ALL, _BEFORE_ALL))
+        found = islice(matching, limit)
         return list(within_bytes(found)) if bodies else [message._replace(body=None) for message in found]
 
     async def acquire(
@@ -133,11 +141,11 @@ class MemoryTimelineStore:
         return leases
 
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
-        """Carry out the commands that still hold."""
+        """Apply the commands that still hold."""
         line = self._line(timeline)
         check_commands(commands, now_ms)
         for command in commands:
-            if isinstance(command, Bury):
+            if isinstance(command, MoveToDeadLetters):
                 self._line(command.to)
         numbers, ids = targets(commands)
         messages = [*line.numbered(numbers), *line.named(ids)]
@@ -149,18 +157,18 @@ class MemoryTimelineStore:
         """Count the selected messages by due time."""
         width_ms = bar_width_ms(selection, bars)
         counts = [0] * bars
-        for message in self._line(timeline).walk(selection, now_ms, (_BEFORE_ALL, _BEFORE_ALL)):
+        for message in self._line(timeline).iterate(selection, now_ms, (_BEFORE_ALL, _BEFORE_ALL)):
             counts[(message.due_ms - selection.start_ms) // width_ms] += 1
         return counts
 
     async def close(self) -> None:
-        """Forget everything."""
-        self._lines.clear()
+        """Drop everything."""
+        self._timelines.clear()
 
     def _line(self, name: str) -> _MemoryTimeline:
-        line = self._lines.get(name)
+        line = self._timelines.get(name)
         usable(line.timeline if line else None, name)
-        return self._lines[name]
+        return self._timelines[name]
 
     def _keep(self, line: _MemoryTimeline, new: NewMessage) -> int:
         seq = next(self._numbers)
@@ -187,4 +195,4 @@ class MemoryTimelineStore:
         for before, now, timeline in changes:
             line.drop(before.seq)
             if now is not None:
-                self._lines[timeline].put(now)
+                self._timelines[timeline].put(now)

@@ -1,16 +1,15 @@
-"""The messages of the near future, in memory, bounded by count and bytes.
+"""The messages that become due soon, in memory, bounded by count and bytes.
 
-`frontier` is the place up to which everything in the store is known here: what falls due before it is in `_known`,
-under a lease that the delivery keeps track of, or on the delivery's list to be looked up again. A message that is
-scheduled before the frontier must therefore be added at once, one behind it is left for the next fill. When more is
-added than may be kept, the far end is forgotten and the frontier drawn back.
+`frontier` is the position up to which everything in the store is known here. A message that is due before it is in
+`_known`, under a lease that the delivery tracks, or on the delivery's list to be looked up again. So a message that is
+scheduled before the frontier must be added at once; one after it is left for the next fill. When more is added than may
+be kept, the latest messages are dropped and the frontier is moved back.
 
-A message is ripe `early_ms` before it is due, so that its lease is written when its time comes; one that was leased
-before is ripe when that lease has ended, or its pause is over, and not sooner.
+A message is ripe `early_ms` before it is due, so that its lease is written when it is due. A message that was leased
+before is ripe when that lease or its pause has ended, and not earlier.
 
-A fill brings messages in their order: they queue up in a line, where the next one is the first. Only what comes out of
-order is sorted, by a heap. Two entries of one message may be there at a time (it was moved): only the one that `_known`
-points to counts.
+A fill returns messages in their order, so they are appended to a queue. Only messages that arrive out of order go to a
+heap. A message may have two entries at a time (it was moved): only the one that `_known` points to counts.
 """
 
 import heapq
@@ -41,23 +40,23 @@ class Prefetch:
         self.frontier: TimelinePosition | None = None
         self.size_bytes = 0
         self.generation = 0
-        """Grows whenever messages before the frontier were forgotten: a fill under way must not move it then."""
+        """Grows whenever messages before the frontier were dropped: a running fill must not move the frontier then."""
         self._early_ms = early_ms
         self._gather_ms = gather_ms
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._known: dict[int, TimedMessage] = {}
-        self._line: deque[_Entry] = deque()
+        self._queue: deque[_Entry] = deque()
         self._heap: list[_Entry] = []
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def room(self) -> int:
+    def free_messages(self) -> int:
         """How many more messages may be fetched."""
         return 0 if self.size_bytes >= self._bytes_max else max(0, self._messages_max - len(self._known))
 
-    def room_bytes(self) -> int:
+    def free_bytes(self) -> int:
         """How many more bytes may be fetched."""
         return max(0, self._bytes_max - self.size_bytes)
 
@@ -66,7 +65,7 @@ class Prefetch:
         return self.frontier is not None and due_ms <= self.frontier.due_ms
 
     def add(self, message: TimedMessage) -> None:
-        """Take the message in, in place of an older state of it."""
+        """Add the message, replacing an older state of it."""
         seq, version = message.seq, message.version
         known = self._known.get(seq)
         if known is not None:
@@ -76,15 +75,15 @@ class Prefetch:
         self._known[seq] = message
         self.size_bytes += message.size
         entry = (self._ripe_ms(message), seq, version)
-        if not self._line or entry > self._line[-1]:
-            self._line.append(entry)
+        if not self._queue or entry > self._queue[-1]:
+            self._queue.append(entry)
         else:
             heapq.heappush(self._heap, entry)
         if len(self._known) > OVERSHOOT * self._messages_max or self.size_bytes > OVERSHOOT * self._bytes_max:
             self._draw_back()
 
     def forget(self, seq: int) -> None:
-        """The message is somebody else's business now."""
+        """Drop the message, because it is handled elsewhere now."""
         known = self._known.pop(seq, None)
         if known is not None:
             self.size_bytes -= known.size
@@ -107,7 +106,7 @@ class Prefetch:
     def wake_ms(self) -> int | None:
         """When to take out ripe messages next; None when there are none.
 
-        A message that is ripe early waits for others for a while, so that many are leased in one write.
+        A message that is ripe early waits a while for others, so that many are leased in one write.
         """
         while queue := self._first_in():
             ripe_ms, seq, version = queue[0]
@@ -118,21 +117,21 @@ class Prefetch:
         return None
 
     def clear(self) -> None:
-        """Forget everything: the next fill starts at the beginning."""
+        """Drop everything: the next fill starts at the beginning."""
         self._known.clear()
-        self._line.clear()
+        self._queue.clear()
         self._heap.clear()
         self.size_bytes = 0
         self.generation += 1
         self.frontier = None
 
     def _first_in(self) -> "deque[_Entry] | list[_Entry]":
-        """The line or the heap: where the first entry is. Empty when both are."""
-        line, heap = self._line, self._heap
-        return heap if heap and not (line and line[0] < heap[0]) else line
+        """The queue or the heap that has the first entry; an empty one when both are empty."""
+        queue, heap = self._queue, self._heap
+        return heap if heap and not (queue and queue[0] < heap[0]) else queue
 
     def _leave(self, queue: "deque[_Entry] | list[_Entry]") -> _Entry:
-        return self._line.popleft() if queue is self._line else heapq.heappop(self._heap)
+        return self._queue.popleft() if queue is self._queue else heapq.heappop(self._heap)
 
     def _ripe_ms(self, message: TimedMessage) -> int:
         return message.due_ms if message.attempts else message.due_ms - self._early_ms
@@ -144,7 +143,7 @@ class Prefetch:
             return
         first_dropped = ordered[keep]
         self._known = {one.seq: one for one in ordered[:keep]}
-        self._line = deque(sorted((self._ripe_ms(one), one.seq, one.version) for one in ordered[:keep]))
+        self._queue = deque(sorted((self._ripe_ms(one), one.seq, one.version) for one in ordered[:keep]))
         self._heap = []
         self.size_bytes = sum(one.size for one in ordered[:keep])
         self.generation += 1

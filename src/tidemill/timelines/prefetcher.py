@@ -1,19 +1,18 @@
 """Keeps the prefetch of one timeline filled from the store.
 
-Three ways lead into the prefetch:
+Messages enter the prefetch in three ways:
 
-- the *fill* reads on from the frontier, up to `HORIZON_MS` ahead and as far as there is room for as many as it reads at
-  a time: a little room is not worth a question to the store, there is enough in memory then;
-- a *note* looks a message up by its id shortly before it may be wanted: it was moved, released, or its lease ran out;
-- a new message that is due before the frontier is added by whoever scheduled it (`add_new`), without a look at the
-  store.
+- the *fill* reads on from the frontier, up to `HORIZON_MS` ahead, while there is space for a whole read. A smaller
+  space is not worth a call to the store, because there is enough in memory then;
+- a *note* looks a message up by its id shortly before it may be needed: it was moved, released, or its lease ended;
+- a new message that is due before the frontier is added by the call that scheduled it (`add_new`), without a read.
 
-Where several brokers serve the timeline, only the messages of its own buckets (`deal`) are brought here, and each
-rescan looks for what is late in the buckets that are backed up here.
+When several brokers serve the timeline, only the messages of its own buckets (`deal`) are fetched here, and each rescan
+looks for late messages in the buckets that are backed up here.
 
-A *rescan* starts the fill at the beginning again. It finds what other brokers wrote into a shared store, and what
-happened in a call whose answer was lost. While a fill is under way, everything up to the horizon counts as covered: a
-message that is scheduled meanwhile is added directly, whether the fill saw it or not.
+A *rescan* starts the fill at the beginning again. It finds what other brokers wrote into a shared store, and the effect
+of calls whose answer was lost. While a fill runs, everything up to the horizon counts as covered: a message that is
+scheduled meanwhile is added directly, whether the fill saw it or not.
 """
 
 import asyncio
@@ -41,17 +40,18 @@ from tidemill.timelines.wakeup import Wakeup
 
 HORIZON_MS = 5_000
 FILL_MESSAGES_MAX = 2_000
-"""A store reads the upper pages of its indexes once for each question, however many messages it finds by them."""
+"""A store reads the upper pages of its indexes once per call, however many messages the call finds."""
 TAKE_IN_MAX = 500
-"""So many go into the prefetch at a time; then whatever else waits for the event loop has its turn."""
+"""The most messages that are added at a time; then the event loop runs other tasks."""
 NOTES_MAX = 50_000
 NOTE_AHEAD_MS = 100
 RESCAN_MS = 60_000
-"""Only this broker writes to its store, and whoever cannot tell how a write ended asks for a rescan: this is a net
-below that. It reads again what is in memory already, so it does not come often."""
+"""Only this broker writes to its store, and a caller that does not know how a write ended requests a rescan. This one
+is a safety net. It reads messages again that are in memory already, so it is rare.
+"""
 SHARED_RESCAN_MS = 250
 HELP_MESSAGES_MAX = 100
-"""So many late messages of other brokers are taken in at a time: they may be about to be delivered there."""
+"""The most late messages of other brokers that are fetched at a time: they may be about to be delivered there."""
 RETRY_MS = 500
 _LAST_SEQ = 2**63 - 1
 
@@ -59,7 +59,7 @@ log = structlog.get_logger(__name__)
 
 
 class Prefetcher:
-    """The way of one timeline's messages from the store into memory."""
+    """Brings the messages of one timeline from the store into memory."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Prefetcher:
         fed: Callable[[], None],
     ) -> None:
         self.wants_bodies = False
-        """Consumers are there; without them only the numbers of attempts matter."""
+        """Whether there are consumers; without them only the numbers of attempts matter."""
         self.wanted = False
         self._name = name
         self._store = store
@@ -86,15 +86,15 @@ class Prefetcher:
         self._fed = fed
         self._own: Ranges | None = None
         self._backed_up: Ranges = ()
-        self._alarm = Wakeup()
+        self._wakeup = Wakeup()
         self._notes: list[tuple[int, str]] = []
         self._filling_ms: int | None = None
         self._more = True
-        self._lacked_room = False
+        self._lacked_space = False
         self._rescan_at_ms = 0
 
     def add_new(self, new: Sequence[NewMessage], scheduled: Sequence[Scheduled]) -> None:
-        """Messages were scheduled: take in those that no fill would find."""
+        """Add those scheduled messages that no fill would find."""
         if not self.wanted:
             return
         for message, kept in zip(new, scheduled, strict=True):
@@ -107,44 +107,44 @@ class Prefetcher:
         self._fed()
 
     def note(self, message_id: str, at_ms: int) -> None:
-        """Look the message up again when it may be wanted, unless a fill will find it."""
+        """Look the message up again when it may be needed, unless a fill will find it."""
         if not self.wanted or not self._covers(at_ms):
             return
         if len(self._notes) >= NOTES_MAX:
             self.rescan()
             return
         heapq.heappush(self._notes, (at_ms, message_id))
-        self._alarm.ring()
+        self._wakeup.notify()
 
     def rescan(self) -> None:
         """Start the fill at the beginning again."""
         self._rescan_at_ms = 0
-        self._alarm.ring()
+        self._wakeup.notify()
 
     def deal(self, own: Ranges | None, backed_up: Ranges) -> None:
-        """Bring the messages of these buckets, None for all; and of those that are backed up what is late."""
+        """Fetch the messages of these buckets, None for all; and the late ones of the backed-up buckets."""
         self._backed_up = backed_up
         if own != self._own:
             self._own = own
-            self._prefetch.generation += 1  # a fill under way has read other buckets
+            self._prefetch.generation += 1  # a running fill has read other buckets
             self.rescan()
 
     def _is_own(self, bucket: int) -> bool:
         return self._own is None or covers(self._own, bucket)
 
     def start_over(self) -> None:
-        """Forget everything and fill anew."""
+        """Drop everything and fill again."""
         self._prefetch.clear()
         self._notes.clear()
         self.rescan()
 
     def taken_out(self) -> None:
-        """Messages were taken out: who waits for room may find it."""
-        if self._lacked_room:
-            self._alarm.ring()
+        """Messages were taken out, so a fill that waits for space may continue."""
+        if self._lacked_space:
+            self._wakeup.notify()
 
     async def run(self) -> None:
-        """Fill and look up for ever; each start reads from the beginning, since a failed run may have lost notes."""
+        """Fill and look up, without end; each start reads everything, since a failed run may have lost notes."""
         failing = False
         self._rescan_at_ms = 0
         while True:
@@ -153,13 +153,13 @@ class Prefetcher:
                 await self._fill()
             except TimelineError as error:
                 if not failing:
-                    log.warning("due messages could not be fetched", timeline=self._name, error=str(error))
+                    log.warning("timeline_prefetch_failed", timeline=self._name, error=str(error))
                 failing = True
                 self._rescan_at_ms = 0
                 await asyncio.sleep(RETRY_MS / 1_000)
                 continue
             failing = False
-            await self._alarm.wait(self._pause_s())
+            await self._wakeup.wait(self._pause_s())
 
     def _covers(self, due_ms: int) -> bool:
         return self._prefetch.covers(due_ms) or (self._filling_ms is not None and due_ms <= self._filling_ms)
@@ -181,18 +181,18 @@ class Prefetcher:
             self._prefetch.frontier = None
             self._rescan_at_ms = now_ms + self._rescan_ms
             await self._help(now_ms)
-        while self.wanted and self._has_room() and self._behind(self._clock.now_ms()):
+        while self.wanted and self._has_space() and self._behind(self._clock.now_ms()):
             await self._fill_once(self._clock.now_ms() + HORIZON_MS)
 
     async def _help(self, now_ms: int) -> None:
-        limit = min(HELP_MESSAGES_MAX, self._prefetch.room())
+        limit = min(HELP_MESSAGES_MAX, self._prefetch.free_messages())
         if not self._backed_up or not self.wants_bodies or limit <= 0:
             return
         late = Selection(end_ms=now_ms - HELP_AFTER_MS, status=MessageStatus.AVAILABLE, buckets=self._backed_up)
         self._take_in(await self._find(late, limit, None))
 
-    def _has_room(self) -> bool:
-        return self._prefetch.room() >= FILL_MESSAGES_MAX
+    def _has_space(self) -> bool:
+        return self._prefetch.free_messages() >= FILL_MESSAGES_MAX
 
     def _behind(self, now_ms: int) -> bool:
         frontier = self._prefetch.frontier
@@ -207,7 +207,7 @@ class Prefetcher:
             found = await self._find(selection, limit, after)
         finally:
             self._filling_ms = None
-        # An answer that is short because of its bodies is not the end.
+        # A result that is short because of its bodies is not the end.
         self._more = len(found) >= limit or (self.wants_bodies and bool(found))
         if self._prefetch.generation == generation:
             self._prefetch.frontier = (
@@ -221,8 +221,8 @@ class Prefetcher:
 
     async def _fitting(self, selection: Selection, after: TimelinePosition | None) -> int:
         """How many messages to fetch: as many as fit into memory with their bodies, at least one."""
-        limit = max(1, min(FILL_MESSAGES_MAX, self._prefetch.room()))
-        left = self._prefetch.room_bytes()
+        limit = max(1, min(FILL_MESSAGES_MAX, self._prefetch.free_messages()))
+        left = self._prefetch.free_bytes()
         if not self.wants_bodies or left >= FIND_BYTES_MAX:
             return limit
         now_ms = self._clock.now_ms()
@@ -255,14 +255,14 @@ class Prefetcher:
         if self._notes:
             times.append(self._notes[0][0] - NOTE_AHEAD_MS)
         frontier = self._prefetch.frontier
-        self._lacked_room = not self._has_room()  # then `taken_out` tells when to look again, and nothing else does
-        if frontier is not None and not self._more and not self._lacked_room:
+        self._lacked_space = not self._has_space()  # if so, only `taken_out` wakes the fill again
+        if frontier is not None and not self._more and not self._lacked_space:
             times.append(frontier.due_ms - HORIZON_MS // 2)
         return max(0.001, self._clock.delay_s(min(times))) if times else None
 
 
 def _as_kept(new: NewMessage, kept: Scheduled) -> TimedMessage:
-    """A new message as the store keeps it, without asking the store."""
+    """A new message as the store keeps it, without a call to the store."""
     return TimedMessage(
         seq=kept.seq,
         id=kept.id,

@@ -1,9 +1,10 @@
-"""Leases that were written a little ahead, held back until their messages are due.
+"""Holds leases that were written early until their messages are due.
 
-Writing a lease takes a store some milliseconds, so it is done just before the due time; here the lease waits for the
-moment itself, or, where the consumer holds back what is early, for the moment from which it can be there in time. One
-timer is armed for the earliest; when it fires, all that is due by then goes out in one push per consumer. A timer
-that fires a fraction too soon is armed again: nothing is ever pushed too early."""
+Writing a lease takes a store some milliseconds, so it is done just before the due time. The lease then waits here for
+the due time. If the consumer holds early messages back, it waits only until the message can arrive in time. One timer
+is set for the earliest lease. When it fires, all leases that are due go out in one push per consumer. A timer that
+fires slightly too soon is set again: nothing is ever pushed too early.
+"""
 
 import asyncio
 import heapq
@@ -14,12 +15,12 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 
 TIMER_S_MIN = 0.001
-"""What event loops can tell apart; anything less would spin."""
+"""The resolution of event loops; anything less would spin."""
 TIMER_BUSY_S = 0.003
 TIMER_BUSY_MESSAGES = 4
-"""With that many messages in one push the next one waits a little longer: few large pushes instead of many small."""
+"""After a push of this many messages the next one waits a little longer: few large pushes instead of many small."""
 TIMER_S_MAX = 0.1
-"""Looks again at least this often, should the clock have been set."""
+"""The timer fires at least this often, in case the clock was set."""
 
 
 class PushTimer:
@@ -41,14 +42,14 @@ class PushTimer:
         heapq.heappush(self._heap, (send_ms, next(self._order), consumer, granted))
 
     def flush(self) -> None:
-        """Push what is due, and arm the timer for the rest."""
+        """Push what is due, and set the timer for the rest."""
         self._disarm()
         now_ms = self._clock.due_ms()
         batches: dict[TimelineConsumer, list[Granted]] = {}
         while self._heap and self._heap[0][0] <= now_ms:
             _, _, consumer, granted = heapq.heappop(self._heap)
             batches.setdefault(consumer, []).append(granted)
-        if self._heap:  # armed before the pushes: an error in one of them must not stop the rest
+        if self._heap:  # set before the pushes: an error in one of them must not stop the rest
             busy = sum(map(len, batches.values())) >= TIMER_BUSY_MESSAGES
             least_s = TIMER_BUSY_S if busy else TIMER_S_MIN
             delay_s = min(max(self._clock.delay_s(self._heap[0][0]), least_s), TIMER_S_MAX)
@@ -57,7 +58,7 @@ class PushTimer:
             self._pushed(consumer, batch)
 
     def close(self) -> None:
-        """Send nothing more; what was held back returns when its lease ends."""
+        """Send nothing more; held messages return when their leases end."""
         self._disarm()
         self._heap.clear()
 

@@ -1,7 +1,8 @@
-"""What the timelines of a broker count: for metrics, the console and the benchmarks.
+"""The statistics of a broker's timelines, for metrics, the console and the benchmarks.
 
-A histogram has fixed bounds, so that counting costs one bisection and its size never grows; Prometheus reads it as it
-is. Per timeline and operation there is one number; the names follow the seed's list of metrics."""
+A histogram has fixed bounds, so counting costs one bisection and its size never grows. Prometheus reads it as it is.
+There is one number per timeline and operation.
+"""
 
 from bisect import bisect_left
 from collections import Counter
@@ -40,12 +41,12 @@ class Histogram:
 
 @dataclass(slots=True)
 class TimelineStats:
-    """What happened on one timeline since the broker started."""
+    """The statistics of one timeline since the broker started."""
 
     messages: Counter[str] = field(default_factory=Counter)
     """By operation: scheduled, cancelled, moved, leased, extended, released, completed, dead."""
     errors: Counter[str] = field(default_factory=Counter)
-    """Refused operations, by the class of the error."""
+    """Rejected operations, by the class of the error."""
     leased_bytes: int = 0
     lateness: Histogram = field(default_factory=Histogram)
     """First deliveries only: how long after its due time a message was pushed, in milliseconds."""
@@ -53,7 +54,7 @@ class TimelineStats:
     """How late the dispatcher's own timer fired, in milliseconds."""
 
     def leased(self, count: int, size_bytes: int, late_ms: Sequence[float]) -> None:
-        """Count pushed leases: how many, the bytes of their bodies, how late the first deliveries among them were."""
+        """Count pushed leases, the bytes of their bodies, and the lateness of the first deliveries among them."""
         self.messages["leased"] += count
         self.leased_bytes += size_bytes
         if late_ms:

@@ -10,7 +10,7 @@ from tests.unit.broker.worlds import batch_of, running
 from tidemill.broker.identity import PRODUCER_ID_BLOCK
 from tidemill.broker.topic_directories import CLEAN_MARKER, TopicDirectories
 from tidemill.cluster.core.image import TOPICS, Topic, decode_topic
-from tidemill.cluster.core.tombstones import bury, encode_tombstone, tombstone_key
+from tidemill.cluster.core.tombstones import encode_tombstone, tombstone_for, tombstone_key
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import (
     InvalidConfig,
@@ -173,7 +173,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None
         assert entry is not None
         created = decode_topic(entry.value)
         topic = Topic(created.name, created.topic_id, created.partitions, {}, DEFAULTS)
-        await coordination.compare_and_put(tombstone_key("orders"), encode_tombstone(bury(topic, 0, [0])), 0)
+        await coordination.compare_and_put(tombstone_key("orders"), encode_tombstone(tombstone_for(topic, 0, [0])), 0)
         await coordination.close()
         async with running(tmp_path) as broker:
             assert [topic.name for topic in broker.view.topics()] == ["kept"]

@@ -152,7 +152,9 @@ def test_a_replica_without_its_folder_is_not_in_sync(tmp_path: Path) -> None:
             found = decode_state(0, store.entries[state_key(topic.topic_id, 0)].value)
             assert 1 not in found.isr
             assert found.leader != 1
-            assert any("it is copied again" in reason for reason in health_of(broker)["streams"]["reasons"])
+            assert any(
+                "they are copied from the leader" in reason for reason in health_of(broker)["streams"]["reasons"]
+            )
 
     asyncio.run(scenario())
 

@@ -201,7 +201,7 @@ async def keeping(broker: BrokerNode) -> AsyncIterator[tuple[Scheduler, Dispatch
     replicated = ReplicatedStorage(broker.internal.journal(WAITING), lambda: {0: 1}, uuid4)
     scheduler = scheduler_of(broker, dispatcher, replicated=replicated)
     await scheduler.open()
-    await until(lambda: scheduler._rooms is not None and scheduler._rooms.keeps("later"))
+    await until(lambda: scheduler._replicated_store is not None and scheduler._replicated_store.owns("later"))
     try:
         yield scheduler, dispatcher
     finally:

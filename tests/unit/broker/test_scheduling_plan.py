@@ -127,5 +127,5 @@ def test_what_is_sent_to_the_leader_arrives_with_its_lease_and_is_stored_without
 
 
 def test_a_lease_that_cannot_be_read_is_refused() -> None:
-    with pytest.raises(InvalidRecord, match="without its lease"):
+    with pytest.raises(InvalidRecord, match="has no valid lease"):
         received(build_batch([NewRecord(b"k", b"v", (("tidemill-lease", b"?"),), NOW_MS)]))

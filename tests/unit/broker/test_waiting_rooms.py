@@ -65,10 +65,10 @@ class Keeper:
             topic=broker.view.topic,
         )
 
-    def room_opened(self, name: str) -> None:
+    def waiting_opened(self, name: str) -> None:
         self.open.add(name)
 
-    def room_closed(self, name: str) -> None:
+    def waiting_closed(self, name: str) -> None:
         self.open.discard(name)
 
     async def lead(self, epoch: int | None) -> None:
@@ -81,7 +81,7 @@ class Keeper:
 
     def _follows(self, leads: bool) -> bool:
         """Whether there is still something to do."""
-        return not self.rooms.keeps(TOPIC) if leads else bool(self.timelines.timelines())
+        return not self.rooms.owns(TOPIC) if leads else bool(self.timelines.timelines())
 
     async def waiting(self) -> dict[str, bytes | None]:
         if ROOM not in {one.name for one in self.timelines.timelines()}:
@@ -198,7 +198,7 @@ def test_a_room_that_failed_is_filled_again_from_the_journal(tmp_path: Path) -> 
             first.store.fails = True
             with pytest.raises(StoreUnavailable):
                 await first.rooms.take([entry(first.broker, "b", b"b")])
-            assert not first.rooms.keeps(TOPIC)
+            assert not first.rooms.owns(TOPIC)
             first.store.fails = False
             await first.lead(1)
             assert await first.waiting() == {"a": b"a", "b": b"b"}

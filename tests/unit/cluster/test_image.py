@@ -18,7 +18,7 @@ from tidemill.cluster.core.image import (
     parse_state_key,
     state_key,
 )
-from tidemill.cluster.core.placement import PARTITIONS_MAX, place, place_as_told
+from tidemill.cluster.core.placement import PARTITIONS_MAX, place, place_assigned
 from tidemill.cluster.core.registration import Endpoint, Registration, decode_registration, encode_registration
 from tidemill.model.errors import (
     InvalidConfig,
@@ -98,11 +98,11 @@ def test_placement_refuses_what_cannot_be() -> None:
         place([0], 0, PARTITIONS_MAX + 1, 1)
     with pytest.raises(InvalidPartitions):
         place([0], 3, 3, 1)
-    assert [info.replicas for info in place_as_told([0, 1], {0: [1], 1: [0, 1]})] == [(1,), (0, 1)]
+    assert [info.replicas for info in place_assigned([0, 1], {0: [1], 1: [0, 1]})] == [(1,), (0, 1)]
     refused: list[dict[int, list[int]]] = [{}, {1: [0]}, {0: []}, {0: [0, 0]}, {0: [7]}]
     for assignment in refused:
         with pytest.raises(InvalidReplicaAssignment):
-            place_as_told([0, 1], assignment)
+            place_assigned([0, 1], assignment)
 
 
 def test_the_state_of_a_partition_survives_coordination() -> None:

@@ -314,7 +314,7 @@ def test_a_write_without_room_is_cut_back_and_the_next_succeeds(
         assert await keys.compare_and_put("a", b"1", 0)
         with monkeypatch.context() as patched:
             patched.setattr("os.write", full)
-            with pytest.raises(KafkaStorageError, match="free space and try again"):
+            with pytest.raises(KafkaStorageError, match="free disk space and try again"):
                 await keys.compare_and_put("b", b"2", 0)
         assert await keys.get("b") is None
         assert await keys.compare_and_put("b", b"3", 0)

@@ -53,7 +53,7 @@ def test_the_same_question_gets_the_same_answer() -> None:
 
 @pytest.mark.parametrize(
     ("rack", "said"),
-    [("z", "rack 'z' is none of the cluster's racks"), (None, "this broker has no rack"), ("", "no rack")],
+    [("z", "rack 'z' is not one of the cluster's racks"), (None, "this broker has no rack"), ("", "no rack")],
 )
 def test_a_rack_that_the_cluster_does_not_have_is_refused(rack: str | None, said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
@@ -70,5 +70,5 @@ def test_a_broker_with_a_rack_among_others_without_is_odd_and_the_other_way_roun
     assert rack_doubt("a", []) is None
     assert rack_doubt(None, [None, ""]) is None
     assert rack_doubt("a", ["b", None]) is None
-    assert rack_doubt(None, ["b", "a", None]) == "this broker has no --rack, others are in a, b"
-    assert rack_doubt("a", [None, ""]) == "this broker is in rack a, and no other has a --rack"
+    assert rack_doubt(None, ["b", "a", None]) == "this broker has no --rack, but others are in a, b"
+    assert rack_doubt("a", [None, ""]) == "this broker is in rack a, but no other broker has a --rack"

@@ -16,22 +16,22 @@ from tidemill.cluster.core.image import (
 )
 from tidemill.cluster.core.placement import place
 from tidemill.cluster.core.registration import Endpoint, Registration, broker_key, encode_registration
-from tidemill.cluster.core.tombstones import bury, decode_tombstone, encode_tombstone, tombstone_key
-from tidemill.cluster.core.view import CONTROLLER, Told, View
+from tidemill.cluster.core.tombstones import decode_tombstone, encode_tombstone, tombstone_for, tombstone_key
+from tidemill.cluster.core.view import CONTROLLER, KeyChange, View
 
 CREATED = TopicCreated("orders", UUID(int=1), place([1, 2, 3], 0, 2, 3), {"retention.ms": "5"})
 TOPIC = Image().apply(CREATED).by_name["orders"]
 
 
-def broker(node_id: int, *, door: bool = True) -> Told:
+def broker(node_id: int, *, door: bool = True) -> KeyChange:
     kafka = Endpoint("host", 9000 + node_id) if door else None
     document = encode_registration(Registration(node_id, UUID(int=node_id), UUID(int=node_id), kafka=kafka))
-    return Told(broker_key(node_id), document, 1)
+    return KeyChange(broker_key(node_id), document, 1)
 
 
-def view_of(*changes: Told) -> View:
+def view_of(*changes: KeyChange) -> View:
     view = View({})
-    view.apply([Told(TOPICS + "orders", encode_topic(TOPIC), 1), *changes])
+    view.apply([KeyChange(TOPICS + "orders", encode_topic(TOPIC), 1), *changes])
     return view
 
 
@@ -39,7 +39,7 @@ def test_a_state_of_its_own_counts() -> None:
     view = view_of()
     assert view.image.by_name["orders"] == TOPIC
     moved = PartitionInfo(1, 3, (3, 1), (3,), 2, 5)
-    touched = view.apply([Told(state_key(UUID(int=1), 1), encode_state(moved), 7)])
+    touched = view.apply([KeyChange(state_key(UUID(int=1), 1), encode_state(moved), 7)])
     assert touched.topics == {"orders"}
     assert not touched.brokers
     assert view.image.by_name["orders"].partitions == (TOPIC.partitions[0], moved)
@@ -50,17 +50,17 @@ def test_a_state_of_its_own_counts() -> None:
 
 def test_a_topic_is_gone_with_its_tombstone() -> None:
     view = view_of(broker(1))
-    tombstone = bury(TOPIC, 1, [1, 9])
+    tombstone = tombstone_for(TOPIC, 1, [1, 9])
     assert tombstone.left == (1, 2, 3, 9)
     assert decode_tombstone(encode_tombstone(tombstone)) == tombstone
-    touched = view.apply([Told(tombstone_key("orders"), encode_tombstone(tombstone), 2)])
+    touched = view.apply([KeyChange(tombstone_key("orders"), encode_tombstone(tombstone), 2)])
     assert touched.deletions
     assert not view.image.by_name
     assert not view.image.by_id
     assert not tombstone.finished({1, 2})
     assert tombstone.without(1).finished({1})
     another = Image().apply(CREATED._replace(topic_id=UUID(int=2))).by_name["orders"]
-    view.apply([Told(TOPICS + "orders", encode_topic(another), 4)])
+    view.apply([KeyChange(TOPICS + "orders", encode_topic(another), 4)])
     assert view.image.by_name["orders"].topic_id == UUID(int=2), "the tombstone is of the topic before"
 
 
@@ -68,17 +68,17 @@ def test_the_controller_is_known() -> None:
     view = view_of()
     version = view.image.version
     assert view.controller == NOBODY
-    assert view.apply([Told(CONTROLLER, b"2", 3)]).controller
+    assert view.apply([KeyChange(CONTROLLER, b"2", 3)]).controller
     assert view.controller == 2
     assert view.image.version > version
-    view.apply([Told(CONTROLLER, None, 4)])
+    view.apply([KeyChange(CONTROLLER, None, 4)])
     assert view.controller == NOBODY
 
 
 def test_what_others_keep_is_passed_over() -> None:
     view = view_of()
     image = view.image
-    assert not view.apply([Told("somebody/else", b"x", 9)]).topics
+    assert not view.apply([KeyChange("somebody/else", b"x", 9)]).topics
     assert view.image is image
 
 
@@ -87,7 +87,9 @@ def test_a_plan_that_was_done_leaves_nothing_to_do() -> None:
     changes = list(plan(view.image))
     assert {change.before.index for change in changes} == {0, 1}
     assert all(change.after.leader in {2, 3} for change in changes), "a broker without a door does not lead"
-    view.apply([Told(state_key(UUID(int=1), change.before.index), encode_state(change.after), 5) for change in changes])
+    view.apply(
+        [KeyChange(state_key(UUID(int=1), change.before.index), encode_state(change.after), 5) for change in changes]
+    )
     assert list(plan(view.image)) == []
     assert list(plan(view.image, ["orders", "none"])) == []
 
@@ -103,11 +105,11 @@ def test_the_brokers_own_topics_grow_with_the_cluster() -> None:
     created = CREATED._replace(name="__consumer_offsets", partitions=place([1], 0, 2, 1))
     topic = Image().apply(created).by_name["__consumer_offsets"]
     view = View({})
-    view.apply([Told(TOPICS + topic.name, encode_topic(topic), 1), broker(1), broker(2), broker(3)])
+    view.apply([KeyChange(TOPICS + topic.name, encode_topic(topic), 1), broker(1), broker(2), broker(3)])
     changes = list(growth(view.image, {"__consumer_offsets": 3, "__transaction_state": 3}))
     assert [(change.after.replicas, change.after.adding) for change in changes] == [((1, 2, 3), (2, 3))] * 2
     assert list(growth(view.image, {"__consumer_offsets": 1})) == []
-    view.apply([Told(state_key(UUID(int=1), each.before.index), encode_state(each.after), 5) for each in changes])
+    view.apply([KeyChange(state_key(UUID(int=1), each.before.index), encode_state(each.after), 5) for each in changes])
     assert list(growth(view.image, {"__consumer_offsets": 3})) == [], "it is on its way already"
 
 
@@ -116,12 +118,12 @@ def test_what_all_brokers_see_goes_to_whoever_leads_fewest() -> None:
     for number, name in enumerate(("a", "b", "c"), 1):
         created = CREATED._replace(name=name, topic_id=UUID(int=number), partitions=place([1, 2, 3], 0, 3, 1))
         topic = Image().apply(created).by_name[name]
-        view.apply([Told(TOPICS + name, encode_topic(topic), number)])
+        view.apply([KeyChange(TOPICS + name, encode_topic(topic), number)])
     view.apply([broker(2), broker(3)])
 
     def do(changes: list[StateChange]) -> Counter[int]:
         for each in changes:
-            view.apply([Told(state_key(each.topic.topic_id, each.before.index), encode_state(each.after), 9)])
+            view.apply([KeyChange(state_key(each.topic.topic_id, each.before.index), encode_state(each.after), 9)])
         return Counter(info.leader for topic in view.image.by_name.values() for info in topic.partitions)
 
     taken = list(plan(view.image, is_shared=lambda _: True))
@@ -134,5 +136,5 @@ def test_what_all_brokers_see_goes_to_whoever_leads_fewest() -> None:
     assert list(plan(view.image, is_shared=lambda _: True)) == [], "nobody who leads is disturbed"
     assert do(list(spread(view.image, lambda _: True))) == {1: 3, 2: 3, 3: 3}
     assert list(spread(view.image, lambda _: True)) == []
-    view.apply([Told(broker_key(node), None, 10) for node in (1, 2, 3)])
+    view.apply([KeyChange(broker_key(node), None, 10) for node in (1, 2, 3)])
     assert list(plan(view.image, is_shared=lambda _: True)) == [], "nobody is there"

@@ -35,9 +35,9 @@ def test_a_broker_that_came_late_deals_as_the_others_do(dealer: DealerKind) -> N
         member = DealtConsumer(f"c{rng.randrange(12)}", rng.choice("xyz"))
         if seats.pop(member.id, None) is None:
             seats[member.id] = seat(member, now_ms)
-        old.told(rng.sample(sorted(seats.values()), len(seats)), now_ms)
+        old.update(rng.sample(sorted(seats.values()), len(seats)), now_ms)
         fresh = windows(dealer)
-        fresh.told(seats.values(), now_ms)
+        fresh.update(seats.values(), now_ms)
         assert primaries(fresh) == primaries(old)
         assert fresh.prepare() == old.prepare()
         assert [fresh.candidates(bucket) for bucket in range(BUCKETS)] == list(map(old.candidates, range(BUCKETS)))
@@ -45,7 +45,7 @@ def test_a_broker_that_came_late_deals_as_the_others_do(dealer: DealerKind) -> N
 
 def test_the_brokers_buckets_are_disjoint_and_cover_all() -> None:
     agreed = windows()
-    agreed.told([seat(each) for each in (A, B, C, D)], WINDOW_MS)
+    agreed.update([seat(each) for each in (A, B, C, D)], WINDOW_MS)
     here, there = agreed.own(["a1", "b1"]), agreed.own(["c1", "d1"])
     assert all(covers(here, bucket) != covers(there, bucket) for bucket in range(BUCKETS))
     assert agreed.own([]) == ()
@@ -54,7 +54,7 @@ def test_the_brokers_buckets_are_disjoint_and_cover_all() -> None:
 
 def test_who_sits_down_works_from_the_next_window_on_if_all_have_heard_of_it() -> None:
     agreed = windows()
-    agreed.told([seat(A), seat(B, 12_000), seat(C, 20_000 - SETTLE_MS + 1)], 13_000)
+    agreed.update([seat(A), seat(B, 12_000), seat(C, 20_000 - SETTLE_MS + 1)], 13_000)
     assert set(primaries(agreed)) == {"a1"}
     assert covers(agreed.own(["b1"]), 200) != covers(agreed.own(["b1"]), 0), "its next buckets are brought before"
     assert agreed.turn(20_000)
@@ -66,16 +66,16 @@ def test_who_sits_down_works_from_the_next_window_on_if_all_have_heard_of_it() -
 
 def test_where_nobody_works_all_who_are_there_work_at_once() -> None:
     agreed = windows()
-    agreed.told([], 10_000)
+    agreed.update([], 10_000)
     assert primaries(agreed) == [None] * BUCKETS
-    agreed.told([seat(A, 12_000), seat(B, 12_000)], 12_000)
+    agreed.update([seat(A, 12_000), seat(B, 12_000)], 12_000)
     assert set(primaries(agreed)) == {"a1", "b1"}
 
 
 def test_the_buckets_of_a_lost_consumer_are_others_at_once() -> None:
     agreed = windows()
-    agreed.told([seat(each) for each in (A, B, C)], 12_000)
-    agreed.told([seat(each) for each in (A, C)], 13_000)
+    agreed.update([seat(each) for each in (A, B, C)], 12_000)
+    agreed.update([seat(each) for each in (A, C)], 13_000)
     assert set(primaries(agreed)) == {"a1", "c1"}
     agreed.leave("a1", 14_000)  # one that was here: the broker does not wait for the news
     assert set(primaries(agreed)) == {"c1"}
@@ -84,7 +84,7 @@ def test_the_buckets_of_a_lost_consumer_are_others_at_once() -> None:
 
 def test_every_bucket_of_another_rack_is_backed_up() -> None:
     agreed = windows()
-    agreed.told([seat(A), seat(B)], 10_000)
+    agreed.update([seat(A), seat(B)], 10_000)
     assert agreed.backed_up(["a1"]) == agreed.own(["b1"])
     assert agreed.backed_up(["b1"]) == agreed.own(["a1"])
 

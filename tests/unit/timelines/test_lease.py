@@ -5,7 +5,6 @@ import pytest
 from tidemill.timelines.core import errors
 from tidemill.timelines.core.changes import plan_commands, plan_leases
 from tidemill.timelines.core.lease import (
-    Bury,
     Cancel,
     Claim,
     Command,
@@ -13,8 +12,9 @@ from tidemill.timelines.core.lease import (
     Complete,
     Extend,
     Move,
+    MoveToDeadLetters,
     Release,
-    buried_id,
+    dead_letter_id,
     decide,
     error_of,
     take,
@@ -79,10 +79,10 @@ def test_a_lease_is_taken_from_the_version_seen_when_due(
         (HELD, Cancel("a", "mine"), 200, CommandOutcome.DONE),
         (HELD, Move("a", 5, "yours"), 200, CommandOutcome.NOT_OWNER),
         (FREE, Move("a", 5, "mine"), 50, CommandOutcome.DONE),
-        (FREE, Bury(1, 1, "dead"), 100, CommandOutcome.MISSING),
-        (HELD, Bury(1, 2, "dead"), 200, CommandOutcome.DONE),
-        (HELD, Bury(1, 2, "dead"), 199, CommandOutcome.STALE),
-        (HELD, Bury(1, 1, "dead"), 200, CommandOutcome.STALE),
+        (FREE, MoveToDeadLetters(1, 1, "dead"), 100, CommandOutcome.MISSING),
+        (HELD, MoveToDeadLetters(1, 2, "dead"), 200, CommandOutcome.DONE),
+        (HELD, MoveToDeadLetters(1, 2, "dead"), 199, CommandOutcome.STALE),
+        (HELD, MoveToDeadLetters(1, 1, "dead"), 200, CommandOutcome.STALE),
     ],
 )
 def test_every_command_is_fenced(
@@ -131,9 +131,9 @@ def test_settings_survive_json_and_skip_what_a_later_version_added() -> None:
 
 
 def test_the_id_of_a_dead_letter_is_an_id() -> None:
-    long = buried_id("t" * 249, "m" * 200, 2**62)
+    long = dead_letter_id("t" * 249, "m" * 200, 2**62)
     check_id(long)
     assert long.startswith("mm")
     assert long.endswith(f".{2**62}")
-    assert buried_id("t" * 249, "m" * 200, 2**62 - 1) != long
-    assert buried_id("line", "a", 7) == "a@line.7"
+    assert dead_letter_id("t" * 249, "m" * 200, 2**62 - 1) != long
+    assert dead_letter_id("line", "a", 7) == "a@line.7"

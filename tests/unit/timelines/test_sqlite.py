@@ -289,7 +289,7 @@ WRITES = (
         "_HELD_BY_ALL",
         "_COMPLETE",
         "_COMPLETE_BODIES",
-        "_BURY",
+        "_MOVE_DEAD",
         "_REMOVE_MESSAGES",
         "_REMOVE_CHANGED",
         "_REMOVE_BODIES",

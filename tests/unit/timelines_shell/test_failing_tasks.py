@@ -38,7 +38,7 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *calls: i
     [
         (TimelineDelivery, "_deal_once", "timeline delivery"),
         (TimelineDelivery, "_ripen", "timeline delivery"),
-        (TimelineDelivery, "_queue_room", "timeline delivery"),
+        (TimelineDelivery, "_queue_capacity", "timeline delivery"),
         (TimelineDelivery, "_grant", "timeline delivery"),
         (ConsumerQueues, "take", "timeline delivery"),
         (ConsumerQueues, "queue", "timeline delivery"),

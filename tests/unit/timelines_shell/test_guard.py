@@ -149,7 +149,7 @@ def test_a_store_that_is_read_and_takes_nothing_is_degraded() -> None:
             with pytest.raises(StoreUnavailable):
                 await guard.ask_store(_fails)
         assert guard.health().state is TimelinesState.DEGRADED
-        assert guard.health().reasons == ("the store takes nothing: no route to host",)
+        assert guard.health().reasons == ("the store rejects writes: no route to host",)
         hands.pass_ms(REFUSED_AGE_MS)
         assert guard.health().state is TimelinesState.HEALTHY, "nobody has tried for long"
         with pytest.raises(StoreUnavailable):

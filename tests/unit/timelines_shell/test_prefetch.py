@@ -56,14 +56,14 @@ def test_what_does_not_fit_is_forgotten_and_the_frontier_drawn_back() -> None:
     assert prefetch.frontier == TimelinePosition(990, 9)
     assert not prefetch.covers(991)
     assert prefetch.covers(989)
-    assert prefetch.room() == 0
+    assert prefetch.free_messages() == 0
 
 
 def test_bytes_are_bounded_and_one_large_message_always_fits() -> None:
     prefetch = Prefetch(early_ms=0, bytes_max=100)
     prefetch.add(_message(1, 5, size=1_000))
     assert len(prefetch) == 1
-    assert prefetch.room() == prefetch.room_bytes() == 0
+    assert prefetch.free_messages() == prefetch.free_bytes() == 0
     prefetch.add(_message(2, 6, size=1_000))
     assert [one.seq for one in prefetch.pop_ripe(10, 10)] == [1]
     assert prefetch.frontier == TimelinePosition(6, 1)

@@ -77,15 +77,15 @@ class Desk:
         if self.hub.written.get((timeline, consumer), (None, 0, -1))[2] == self.node:
             self.hub.write(timeline, consumer, None)
 
-    def seats(self, timeline: str) -> list[ConsumerPlace]:
+    def places(self, timeline: str) -> list[ConsumerPlace]:
         return [
             ConsumerPlace(*entry[:2], entry[2] == self.node)
             for (name, _), entry in self.known.items()
             if name == timeline
         ]
 
-    def ousted(self, timeline: str) -> list[str]:
-        there = [seat.member.id for seat in self.seats(timeline) if not seat.here]
+    def displaced(self, timeline: str) -> list[str]:
+        there = [seat.member.id for seat in self.places(timeline) if not seat.here]
         return [one for one in there if (timeline, one) in self.here]
 
     def listen(self, heard: Callable[[Iterable[str]], None]) -> None:

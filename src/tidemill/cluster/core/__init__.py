@@ -1,1 +1,1 @@
-"""What the cluster decides, without IO."""
+"""The decisions of the cluster, without IO."""

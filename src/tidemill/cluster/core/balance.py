@@ -1,9 +1,9 @@
-"""Balance: which replicas move so that every broker carries and leads about the same.
+"""Balance: which replicas to move so that every broker carries and leads about the same number.
 
-As few as possible: a replica moves from the broker with most to the one with fewest until they differ by one at most,
-never onto a rack that holds the partition already while it leaves one that holds it once. Replicas on brokers that are
-not there any more are replaced. Then first replicas change places with others of the same partition, which copies
-nothing. The same question always gets the same answer.
+As few replicas as possible move. A replica moves from the broker with most to the one with fewest until they differ by
+at most one. It never moves to a rack that already holds the partition if it leaves a rack that holds it once. Replicas
+on brokers that no longer exist are replaced. Then first replicas swap places with other replicas of the same partition,
+which copies no data. The result is deterministic.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ Racks = Mapping[int, str | None]
 def rebalance(
     carried: Mapping[TopicPartition, Replicas], brokers: Sequence[int], racks: Racks | None = None
 ) -> dict[TopicPartition, Replicas]:
-    """The replicas of every partition that has to change."""
+    """The new replicas of every partition that has to change."""
     where = racks or {}
     ordered = sorted(brokers)
     after = {key: tuple(carried[key]) for key in sorted(carried)}
-    _replace_the_gone(after, ordered, where)
+    _replace_missing(after, ordered, where)
     _even_out(after, ordered, where)
     _even_out_leaders(after, ordered)
     return {key: replicas for key, replicas in after.items() if replicas != tuple(carried[key])}
@@ -34,7 +34,7 @@ def _loads(after: Mapping[TopicPartition, Replicas], brokers: Sequence[int]) -> 
     return loads
 
 
-def _replace_the_gone(after: dict[TopicPartition, Replicas], brokers: Sequence[int], racks: Racks) -> None:
+def _replace_missing(after: dict[TopicPartition, Replicas], brokers: Sequence[int], racks: Racks) -> None:
     loads = _loads(after, brokers)
     for key, before in after.items():
         now = before
@@ -70,7 +70,7 @@ def _even_out(after: dict[TopicPartition, Replicas], brokers: Sequence[int], rac
 
 
 def _movable(after: Mapping[TopicPartition, Replicas], full: int, idle: int, racks: Racks) -> TopicPartition | None:
-    """A partition that may move; one whose last replica this is before one that it would lead."""
+    """A partition that may move, preferably one that the `full` broker would not lead."""
     found = [
         (replicas[0] == full, key)
         for key, replicas in after.items()

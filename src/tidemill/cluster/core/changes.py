@@ -1,7 +1,7 @@
-"""Changes that the controller makes: what follows from an image, as a list, decided without IO.
+"""The changes that the controller makes to an image, as a list, decided without IO.
 
-The same image always gives the same list, and an image in which all of it was done gives an empty one; so a controller
-that dies half way leaves nothing behind that its successor would not do.
+The same image always gives the same list, and an image with all changes applied gives an empty list. So when a
+controller dies half-way, its successor computes and makes the remaining changes.
 """
 
 from collections import Counter
@@ -15,16 +15,16 @@ from tidemill.cluster.core.registration import INACTIVE, Registration
 from tidemill.model.topics import TopicPartition
 
 IsShared = Callable[[Topic], bool]
-"""Whether all brokers see the records of a topic, so that any of them can lead it without a copy."""
+"""Whether all brokers share the records of a topic, so that any of them can lead it without a copy."""
 
 
 def nothing(_: Topic) -> bool:
-    """No topic is shared: each broker has its own disk."""
+    """No topic is shared, because each broker has its own disk."""
     return False
 
 
 class StateChange(NamedTuple):
-    """A partition is to become another."""
+    """A partition with its state before and after."""
 
     topic: Topic
     before: PartitionInfo
@@ -32,26 +32,26 @@ class StateChange(NamedTuple):
 
     @property
     def unclean(self) -> bool:
-        """Whether somebody leads who may lack records."""
-        known = self.after.leader in self.before.replicas  # else it took over what is there for all
+        """Whether the new leader may lack records."""
+        known = self.after.leader in self.before.replicas  # otherwise the topic is shared: any broker has all records
         return known and self.after.leader not in (self.before.leader, NOBODY, *self.before.isr)
 
 
 def live_brokers(image: Image) -> frozenset[int]:
-    """Who may lead: brokers that carry messages, can be reached, have not lost their disk and have room on it."""
+    """The brokers that may lead: they carry partitions, are reachable, and have a working disk with free space."""
     return frozenset(node for node, each in image.brokers.items() if _reachable(each) and each.room)
 
 
 def full_brokers(image: Image) -> frozenset[int]:
-    """Who may lead only where nobody else can: brokers that can be read from, and whose disk is full."""
+    """The brokers that may lead only when no other can: they can be read, but their disk is full."""
     return frozenset(node for node, each in image.brokers.items() if _reachable(each) and not each.room)
 
 
 def plan(image: Image, names: Iterable[str] | None = None, is_shared: IsShared = nothing) -> Iterator[StateChange]:
-    """What has to change in these topics, or in all: leaders for the leaderless, and moves that can be finished."""
+    """The changes for these topics, or for all: elect missing leaders, and finish reassignments."""
     live, full = live_brokers(image), full_brokers(image)
     chosen = _chosen(image, names)
-    yield from _handed_on(image, [topic for topic in chosen if is_shared(topic)], live, is_shared)
+    yield from _handed_over(image, [topic for topic in chosen if is_shared(topic)], live, is_shared)
     for topic in chosen:
         if is_shared(topic):
             continue
@@ -62,10 +62,10 @@ def plan(image: Image, names: Iterable[str] | None = None, is_shared: IsShared =
                 yield StateChange(topic, info, after)
 
 
-def _handed_on(
+def _handed_over(
     image: Image, topics: Iterable[Topic], live: frozenset[int], is_shared: IsShared
 ) -> Iterator[StateChange]:
-    """Partitions without a leader go to whoever leads fewest: the records are there for all."""
+    """Assign shared partitions without a leader to the broker that leads the fewest; all brokers have the records."""
     waiting = [(topic, info) for topic in topics for info in topic.partitions if info.leader not in live]
     if not waiting or not live:
         return
@@ -81,7 +81,7 @@ def _handed_on(
 
 
 def spread(image: Image, is_shared: IsShared) -> Iterator[StateChange]:
-    """What has to change so that all brokers lead about as many of the partitions that all of them see."""
+    """The changes after which all brokers lead about the same number of shared partitions."""
     found = {
         TopicPartition(topic.name, info.index): (topic, info)
         for topic in image.by_name.values()
@@ -98,7 +98,7 @@ def spread(image: Image, is_shared: IsShared) -> Iterator[StateChange]:
 
 
 def growth(image: Image, copies: Mapping[str, int], is_shared: IsShared = nothing) -> Iterator[StateChange]:
-    """Topics that were made when there were fewer brokers than they want copies: the new ones carry them too."""
+    """Add replicas to topics that were created when there were fewer brokers than their replication factor."""
     live = live_brokers(image)
     for name, wanted in copies.items():
         topic = image.by_name.get(name)
@@ -118,7 +118,7 @@ def growth(image: Image, copies: Mapping[str, int], is_shared: IsShared = nothin
 
 
 def preferred(image: Image) -> Iterator[StateChange]:
-    """What has to change so that every partition is led by its first replica, where that one is in sync."""
+    """The changes after which every partition is led by its first replica, where that one is in sync."""
     live = live_brokers(image)
     for topic in image.by_name.values():
         for info in topic.partitions:
@@ -130,7 +130,7 @@ def preferred(image: Image) -> Iterator[StateChange]:
 def retirements(
     image: Image, node_id: int, *, lost: bool = False, lost_partitions: Collection[tuple[str, int]] = ()
 ) -> Iterator[StateChange]:
-    """What has to change before a broker stops, or before it comes back; `lost_partitions` have lost their records."""
+    """The changes before a broker stops or rejoins; `lost_partitions` have lost their records."""
     live = live_brokers(image) - {node_id}
     for topic in image.by_name.values():
         for info in topic.partitions:

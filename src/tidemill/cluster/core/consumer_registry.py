@@ -1,6 +1,7 @@
-"""The consumers of timelines, as every broker knows them: one key for each, under the session of its broker.
+"""The consumers of timelines, visible to every broker: one key per consumer, under the session of its broker.
 
-A broker that dies takes its consumers' keys with it. An id is one consumer: whoever connects last has it.
+When a broker dies, its session deletes the keys of its consumers. An id is one consumer: the last connection with an id
+replaces the earlier one.
 """
 
 import json
@@ -13,7 +14,7 @@ CONSUMERS = "consumers/"
 
 
 class RegisteredConsumer(NamedTuple):
-    """A consumer of a timeline: where it stands, which broker serves it, and since when."""
+    """A consumer of a timeline: its rack, the broker that serves it, and since when."""
 
     id: str
     rack: str
@@ -22,7 +23,7 @@ class RegisteredConsumer(NamedTuple):
 
 
 def consumer_key(timeline: str, consumer: str) -> str:
-    """Where a consumer is kept."""
+    """The key of a consumer."""
     return f"{CONSUMERS}{timeline}/{quote(consumer, safe='')}"
 
 
@@ -32,14 +33,14 @@ def parse_consumer_key(key: str) -> tuple[str, str]:
     return timeline, unquote(consumer)
 
 
-def encode_consumer(attendee: RegisteredConsumer) -> bytes:
-    """A consumer as it is kept in coordination; its id is the key."""
-    document = {"rack": attendee.rack, "node_id": attendee.node_id, "since_ms": attendee.since_ms}
+def encode_consumer(registered: RegisteredConsumer) -> bytes:
+    """Encode a consumer for coordination; its id is the key."""
+    document = {"rack": registered.rack, "node_id": registered.node_id, "since_ms": registered.since_ms}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def decode_attendee(consumer: str, document: bytes) -> RegisteredConsumer:
-    """What `encode_consumer` wrote; what a newer broker adds is passed over."""
+def decode_consumer(consumer: str, document: bytes) -> RegisteredConsumer:
+    """Decode the output of `encode_consumer`; fields of newer brokers are ignored."""
     try:
         read = json.loads(document)
         return RegisteredConsumer(consumer, str(read["rack"]), int(read["node_id"]), int(read["since_ms"]))

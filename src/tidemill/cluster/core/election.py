@@ -1,13 +1,13 @@
-"""Election: who leads a partition, and which of its replicas count as in sync.
+"""Election: the leader of a partition, and which of its replicas count as in sync.
 
-Each function takes a partition and says what it becomes, or None when nothing changes. The rules:
-- A leader comes from the in-sync replicas that are alive, in the order of the replicas. Without one nobody leads, and
-  the in-sync set stays as it was: it names those who have everything. Only a topic that allows it (unclean) takes any
-  replica that is alive, and may lose what the others had.
-- A broker whose disk is full is as good as dead where another one in sync is alive: it takes no records, and holds up
-  acks=all. Where none is, it leads: what it has can be read, and retention makes room.
-- Every change of the leader counts the epoch up, so that whoever led before is refused.
-- Every change counts the version up; who changes the same partition at the same time loses and decides again.
+Each function takes the state of a partition and returns the next state, or None when nothing changes. The rules:
+- A leader is the first live in-sync replica, in the order of the replicas. If there is none, the partition has no
+  leader and the in-sync set stays, because it names the replicas that have every record. Only a topic that allows
+  unclean election takes any live replica, and may lose records that only the others had.
+- A broker with a full disk counts as dead when another in-sync replica is alive, because it accepts no records and
+  blocks acks=all. When there is no other, it leads: its records can be read, and retention frees space.
+- Every change of the leader increments the epoch, so that the previous leader is fenced.
+- Every change increments the version. Of two concurrent changes to a partition one is rejected and decided again.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from tidemill.cluster.core.image import NOBODY, PartitionInfo
 def elect(
     info: PartitionInfo, live: Collection[int], full: Collection[int] = (), *, unclean: bool
 ) -> PartitionInfo | None:
-    """A leader for a partition whose leader is not alive; the dead leave the in-sync set of one that has a leader."""
+    """Elect a leader when the leader is not alive; otherwise remove dead brokers from the in-sync set."""
     if info.leader in live:
         return _without_the_dead(info, live)
     ready = [node for node in info.replicas if node in info.isr and node in live]
@@ -39,10 +39,10 @@ def _without_the_dead(info: PartitionInfo, live: Collection[int]) -> PartitionIn
 
 
 def retire(info: PartitionInfo, node_id: int, live: Collection[int], *, lost: bool = False) -> PartitionInfo | None:
-    """Let a broker go that stops, or that starts again and so may not lead on as if it had never been away.
+    """Remove a broker that stops, or that restarts and must not continue to lead as if it had never been away.
 
-    It stays in sync only where nobody else alive is: then it has what nobody else has. With `lost` its disk is not the
-    one it had, so that it has nothing, and the set may become empty.
+    It stays in the in-sync set when no other member is alive, because then only it has all the records. With `lost` its
+    disk was replaced, so it has no records, and the set may become empty.
     """
     others = tuple(node for node in info.isr if node != node_id)
     ready = [node for node in info.replicas if node in others and node in live]
@@ -53,7 +53,7 @@ def retire(info: PartitionInfo, node_id: int, live: Collection[int], *, lost: bo
 
 
 def prefer(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
-    """The first replica leads again, when it is alive and in sync."""
+    """Make the first replica the leader, when it is alive and in sync."""
     first = info.replicas[0]
     if info.leader == first or first not in info.isr or first not in live:
         return None
@@ -61,15 +61,15 @@ def prefer(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
 
 
 def hand_to(info: PartitionInfo, node_id: int) -> PartitionInfo | None:
-    """Another broker leads a partition whose records all brokers see: it needs no copy, and has no other replica."""
+    """Make another broker the only replica of a partition whose records all brokers share; nothing is copied."""
     if info.leader == node_id and info.replicas == (node_id,):
         return None
     return _led_by(replace(info, replicas=(node_id,), adding=(), removing=()), node_id, isr=(node_id,))
 
 
 def reassign(info: PartitionInfo, target: tuple[int, ...]) -> PartitionInfo | None:
-    """Begin to move a partition to other brokers: the new ones copy it first, the old ones go afterwards."""
-    # A replica of an earlier move that is in sync already may be the only one: it goes when the others have come.
+    """Start to move a partition: the new replicas copy it first, then the old ones are removed."""
+    # An in-sync replica of an earlier reassignment may be the only one. It is removed when the new ones are in sync.
     settled = tuple(node for node in info.replicas if node not in info.adding or node in info.isr)
     if target == settled and not info.removing and not info.adding:
         return None
@@ -83,7 +83,7 @@ def reassign(info: PartitionInfo, target: tuple[int, ...]) -> PartitionInfo | No
 
 
 def cancel(info: PartitionInfo) -> PartitionInfo | None:
-    """Go back to where the partition was before it began to move, if anybody there still has it."""
+    """Restore the replicas from before a reassignment, if at least one of them is in sync."""
     replicas = tuple(node for node in info.replicas if node not in info.adding)
     isr = tuple(node for node in info.isr if node in replicas)
     if not isr or not (info.adding or info.removing):
@@ -93,7 +93,7 @@ def cancel(info: PartitionInfo) -> PartitionInfo | None:
 
 
 def settle(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
-    """Finish a move once every new replica is in sync: the old ones go, and the epoch tells them so."""
+    """Finish a reassignment when every new replica is in sync. The new epoch fences the removed replicas."""
     if not info.adding and not info.removing:
         return None
     target = tuple(node for node in info.replicas if node not in info.removing)
@@ -107,7 +107,7 @@ def settle(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
 
 
 def _if_led(info: PartitionInfo, before: PartitionInfo) -> PartitionInfo:
-    """The same with its leader, if that is still a replica; else the next plan elects one."""
+    """The state with its leader, if that is still a replica; otherwise without, and the next plan elects one."""
     if before.leader == NOBODY or before.leader in info.replicas:
         return info
     return replace(info, leader=NOBODY, leader_epoch=info.leader_epoch + 1)

@@ -1,13 +1,13 @@
-"""The image: which topics there are, as one immutable value.
+"""The image: all topics and brokers of the cluster, as one immutable value.
 
-A change is data (`TopicCreated`, `TopicAltered`, ...); `Image.apply` makes the next image from it and counts `version`
-up, to see what would become of it; what became of it is told by coordination (`view.py`). Whoever holds an image may
-keep reading it; nobody sees half a change. A topic keeps its id for life; a topic deleted and created again is another
-topic.
+A change is data (`TopicCreated`, `TopicAltered`, ...). `Image.apply` computes the image after a change and increments
+`version`. It serves to validate a change before it is written; the image that counts comes from coordination
+(`view.py`). An image never changes, so a reader can keep it and never sees half a change. A topic keeps its id until it
+is deleted; a topic of the same name that is created later has another id.
 
 In coordination a topic is one JSON document (`encode_topic`) with the first placement of its partitions. A partition
-whose state has changed since has a small document of its own (`encode_state`), and that one counts: a change of one
-in-sync set does not write a topic of a thousand partitions anew, and a partition that never changed costs no key.
+whose state has changed since then has its own small document (`encode_state`), which takes precedence. So a change of
+one in-sync set does not rewrite a topic of a thousand partitions, and a partition that never changed needs no key.
 """
 
 import json
@@ -31,7 +31,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Who carries a partition. Leader -1: nobody leads it now."""
+    """The leader and the replicas of a partition. Leader -1: it has no leader now."""
 
     index: int
     leader: int
@@ -39,15 +39,15 @@ class PartitionInfo:
     isr: tuple[int, ...]
     leader_epoch: int
     version: int = 0
-    """How often this has changed since the partition was made."""
+    """How often the state has changed since the partition was created."""
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
-    """While it moves: the replicas that come and those that go; `replicas` are all that copy it now."""
+    """During a reassignment: the replicas that are added and removed; `replicas` are all current copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic: its name and id, its partitions, what was set for it and what that comes to."""
+    """One topic: name, id, partitions, its overrides, and the settings that result from them."""
 
     name: str
     topic_id: UUID
@@ -57,12 +57,12 @@ class Topic:
 
     @property
     def internal(self) -> bool:
-        """Whether the broker keeps its own state in it."""
+        """Whether the broker stores its own state in the topic."""
         return self.name in INTERNAL
 
 
 class TopicCreated(NamedTuple):
-    """There is a new topic."""
+    """A topic was created."""
 
     name: str
     topic_id: UUID
@@ -71,20 +71,20 @@ class TopicCreated(NamedTuple):
 
 
 class TopicDeleted(NamedTuple):
-    """A topic is gone."""
+    """A topic was deleted."""
 
     name: str
 
 
 class PartitionsAdded(NamedTuple):
-    """A topic has more partitions; `partitions` are the new ones only."""
+    """Partitions were added to a topic; `partitions` has only the new ones."""
 
     name: str
     partitions: tuple[PartitionInfo, ...]
 
 
 class TopicAltered(NamedTuple):
-    """A topic has another whole set of overrides."""
+    """All overrides of a topic were replaced."""
 
     name: str
     overrides: Mapping[str, str]
@@ -95,23 +95,23 @@ Change = TopicCreated | TopicDeleted | PartitionsAdded | TopicAltered
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """All topics and brokers at one version. `defaults` is what the broker's settings say about topics."""
+    """All topics and brokers at one version. `defaults` are the topic settings from the broker's settings."""
 
     version: int = 0
     by_name: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     by_id: Mapping[UUID, Topic] = field(default_factory=lambda: MappingProxyType({}))
     defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     brokers: Mapping[int, Registration] = field(default_factory=lambda: MappingProxyType({}))
-    """Those that are there."""
+    """The live brokers."""
     known: Mapping[int, KnownBroker] = field(default_factory=lambda: MappingProxyType({}))
-    """Those that are or were there, and were not forgotten."""
+    """All brokers that are or were members, except those that an operator has forgotten."""
 
     def missing(self) -> list[KnownBroker]:
-        """Brokers that were there once, are not, and were not forgotten."""
+        """Brokers that were members, are not alive now, and were not forgotten."""
         return [known for node_id, known in self.known.items() if node_id not in self.brokers]
 
     def carried_by(self, node_id: int) -> list[TopicPartition]:
-        """The partitions that a broker has a copy of, or should have."""
+        """The partitions of which a broker has, or should have, a replica."""
         return [
             TopicPartition(topic.name, info.index)
             for topic in self.by_name.values()
@@ -120,7 +120,7 @@ class Image:
         ]
 
     def apply(self, change: Change) -> "Image":
-        """The image after this change; the error of the change when it cannot be."""
+        """The image after this change; raises when the change is not valid."""
         match change:
             case TopicCreated(name, topic_id, partitions, overrides):
                 if name in self.by_name:
@@ -162,7 +162,7 @@ class Image:
 
 
 def encode_topic(topic: Topic) -> bytes:
-    """A topic as it is kept in coordination."""
+    """Encode a topic for coordination."""
     document = {
         "name": topic.name,
         "id": str(topic.topic_id),
@@ -173,7 +173,7 @@ def encode_topic(topic: Topic) -> bytes:
 
 
 def decode_topic(document: bytes) -> TopicCreated:
-    """The change that brings back what `encode_topic` wrote."""
+    """Decode the output of `encode_topic`, as a change that creates the topic."""
     try:
         read: dict[str, Any] = json.loads(document)
         partitions = tuple(
@@ -186,27 +186,27 @@ def decode_topic(document: bytes) -> TopicCreated:
 
 
 def state_key(topic_id: UUID, index: int) -> str:
-    """Where the state of a partition is kept, once it has changed."""
+    """The key of a partition's state, which exists once the state has changed."""
     return f"{STATES}{topic_id}/{index}"
 
 
 def parse_state_key(key: str) -> tuple[UUID, int]:
-    """Whose state is kept under this key."""
+    """The topic id and the partition of a state key."""
     try:
         topic_id, _, index = key.removeprefix(STATES).partition("/")
         return UUID(topic_id), int(index)
     except ValueError:
-        raise KafkaStorageError(f"{key[:80]!r} in coordination is no partition") from None
+        raise KafkaStorageError(f"the coordination key {key[:80]!r} is not a partition key") from None
 
 
 def encode_state(info: PartitionInfo) -> bytes:
-    """The state of a partition as it is kept in coordination."""
+    """Encode the state of a partition for coordination."""
     fields = [info.leader, info.replicas, info.isr, info.leader_epoch, info.version, info.adding, info.removing]
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode_state(index: int, document: bytes) -> PartitionInfo:
-    """What `encode_state` wrote."""
+    """Decode the output of `encode_state`."""
     try:
         leader, replicas, isr, epoch, version, adding, removing = json.loads(document)
         return PartitionInfo(index, leader, tuple(replicas), tuple(isr), epoch, version, tuple(adding), tuple(removing))

@@ -1,8 +1,8 @@
-"""Brokers that are known: what stays of a registration when its session is over.
+"""Records of known brokers, which remain in coordination after a registration ends.
 
-A registration vanishes with its broker. This record stays until somebody takes it away on purpose, so that a broker
-that is lost is missed and not forgotten. It also says which data directory the broker had: one that comes back with
-another has nothing of what it had in sync.
+A registration is deleted with its session. This record stays until an operator deletes it, so a lost broker is reported
+as missing. It also has the id of the broker's data directory. A broker that returns with another directory no longer
+has the records for which it was in sync.
 """
 
 import json
@@ -16,7 +16,7 @@ KNOWN = "known/"
 
 
 class KnownBroker(NamedTuple):
-    """A broker that was there once."""
+    """A broker that is or was a member."""
 
     node_id: int
     directory: UUID
@@ -26,7 +26,7 @@ class KnownBroker(NamedTuple):
 
 
 def known_from(registration: Registration) -> KnownBroker:
-    """What stays of a registration."""
+    """The record of a registration."""
     return KnownBroker(
         registration.node_id,
         registration.directory,
@@ -37,17 +37,17 @@ def known_from(registration: Registration) -> KnownBroker:
 
 
 def known_key(node_id: int) -> str:
-    """Where the record of a broker is kept."""
+    """The key of a broker's record."""
     return f"{KNOWN}{node_id}"
 
 
 def encode_known(known: KnownBroker) -> bytes:
-    """A record as it is kept in coordination."""
+    """Encode a record for coordination."""
     return json.dumps(known._asdict(), separators=(",", ":"), default=str).encode()
 
 
 def decode_known(document: bytes) -> KnownBroker:
-    """What `encode_known` wrote; what a newer broker adds is passed over."""
+    """Decode the output of `encode_known`; fields of newer brokers are ignored."""
     try:
         read = json.loads(document)
         kafka = Endpoint(*read["kafka"]) if read["kafka"] else None

@@ -1,10 +1,11 @@
 """Placement: which brokers carry the partitions of a topic.
 
-Round robin over the brokers: the first replicas take turns, and the others follow at a distance that grows with every
-round, so that the partitions of a broker that is lost do not all go to the same next one. Brokers of different racks
-take turns too, and no rack holds two replicas of a partition while another holds none. `start` says who begins: topics
-of one partition would otherwise all begin at the same broker. The same question always gets the same answer.
-A new partition has leader epoch 0 and all of its replicas in sync, for all of them are empty.
+Round robin over the brokers. The first replicas rotate, and the others follow at a distance that grows with every
+round. So when a broker is lost, its leaderships do not all move to the same broker. Brokers of different racks
+alternate too, and no rack holds two replicas of a partition while another holds none. `start` is the position of the
+first broker; without it, all topics with one partition would start at the same broker. The result is deterministic.
+
+A new partition has leader epoch 0 and all of its replicas in sync, because all of them are empty.
 """
 
 from collections import defaultdict
@@ -15,7 +16,7 @@ from tidemill.cluster.core.image import PartitionInfo
 from tidemill.model.errors import InvalidConfig, InvalidPartitions, InvalidReplicaAssignment, InvalidReplicationFactor
 
 PARTITIONS_MAX = 10_000
-"""Most partitions of one topic: each costs a folder and open files."""
+"""The maximum number of partitions of a topic; each needs a directory and open files."""
 
 Racks = Mapping[int, str | None]
 
@@ -43,10 +44,10 @@ def place(
     )
 
 
-def place_as_told(brokers: Sequence[int], assignment: Mapping[int, Sequence[int]]) -> tuple[PartitionInfo, ...]:
-    """Partitions on the brokers that a client named."""
+def place_assigned(brokers: Sequence[int], assignment: Mapping[int, Sequence[int]]) -> tuple[PartitionInfo, ...]:
+    """Partitions on the brokers that a client chose."""
     if sorted(assignment) != list(range(len(assignment))) or not assignment:
-        raise InvalidReplicaAssignment("the partitions of an assignment are numbered from 0 without a gap")
+        raise InvalidReplicaAssignment("the partitions of an assignment must be numbered from 0 without a gap")
     if len(assignment) > PARTITIONS_MAX:
         raise InvalidPartitions(f"{len(assignment)} partitions are more than {PARTITIONS_MAX}")
     for index, replicas in assignment.items():
@@ -55,27 +56,29 @@ def place_as_told(brokers: Sequence[int], assignment: Mapping[int, Sequence[int]
 
 
 def check_replicas(brokers: Sequence[int], index: int, replicas: Sequence[int]) -> None:
-    """Refuse replicas that no partition can have."""
+    """Reject replicas that are empty, repeated or on unknown brokers."""
     if not replicas or len(set(replicas)) != len(replicas) or not set(replicas) <= set(brokers):
         raise InvalidReplicaAssignment(
-            f"partition {index} cannot be on brokers {list(replicas)}; there are {sorted(brokers)}"
+            f"partition {index} cannot be on brokers {list(replicas)}; choose different ones of {sorted(brokers)}"
         )
 
 
 def check_rack(rack: str | None, racks: Sequence[str]) -> None:
-    """Refuse a broker in a rack that the cluster does not have: its replicas would count as a failure domain."""
+    """Reject a broker in an unknown rack, because it would count as a separate failure domain."""
     if racks and rack not in racks:
-        given = f"rack {rack!r} is none" if rack else "this broker has no rack, and there is none"
-        raise InvalidConfig(f"{given} of the cluster's racks (tidemill.racks): {', '.join(racks)}; give one as --rack")
+        given = f"rack {rack!r} is not one" if rack else "this broker has no rack, which is not one"
+        raise InvalidConfig(
+            f"{given} of the cluster's racks (tidemill.racks): {', '.join(racks)}; choose one with --rack"
+        )
 
 
 def rack_doubt(rack: str | None, others: Collection[str | None]) -> str | None:
-    """What is odd about a broker's rack beside those of the others, if anything is."""
+    """A warning about a broker's rack compared with those of the others, or None."""
     named = {each for each in others if each}
     if named and not rack:
-        return f"this broker has no --rack, others are in {', '.join(sorted(named))}"
+        return f"this broker has no --rack, but others are in {', '.join(sorted(named))}"
     if rack and others and not named:
-        return f"this broker is in rack {rack}, and no other has a --rack"
+        return f"this broker is in rack {rack}, but no other broker has a --rack"
     return None
 
 
@@ -89,7 +92,7 @@ def _taking_turns(brokers: Sequence[int], racks: Racks) -> list[int]:
 
 
 def _spread(ordered: Sequence[int], racks: Racks, number: int, copies: int) -> tuple[int, ...]:
-    """The replicas of the partition with this number: its own turn first, then new racks before used ones."""
+    """The replicas of the partition with this number: the broker whose turn it is, then new racks before used ones."""
     line = list(_line(ordered, number))
     chosen = [line.pop(0)]
     while len(chosen) < copies:
@@ -101,7 +104,7 @@ def _spread(ordered: Sequence[int], racks: Racks, number: int, copies: int) -> t
 
 
 def _line(ordered: Sequence[int], number: int) -> Iterator[int]:
-    """All brokers in the order in which they are asked to carry this partition."""
+    """All brokers in the order in which they are considered for this partition."""
     count = len(ordered)
     first, rounds = number % count, number // count
     yield ordered[first]

@@ -1,8 +1,9 @@
-"""Registration: what a live broker tells the others, under its session.
+"""Registration: what a live broker publishes about itself, under its session.
 
-The incarnation is new with every start: whoever remembers a broker by number and incarnation does not take the one that
-came back for the one that was lost. The directory is the id of its data directory: the same directory means that the
-process before is dead, for only one may hold it; another one means that what the broker had is not there any more.
+The incarnation is new with every start. Other brokers identify a broker by number and incarnation, so they do not
+confuse a restarted broker with the one that was lost. The directory is the id of the data directory. The same directory
+means that the previous process is dead, because only one process can hold it. A different directory means that the
+broker's earlier records are lost.
 """
 
 import json
@@ -16,13 +17,13 @@ from tidemill.model.errors import KafkaStorageError
 BROKERS = "brokers/"
 
 HEALTHY, DEGRADED, INACTIVE = "healthy", "degraded", "inactive"
-"""How a broker is: well, at work with something broken, or known but not there."""
+"""The state of a broker: healthy, working with a failure, or registered and unusable."""
 
 OVERSEER, CARRIER = "overseer", "carrier"
 
 
 class BrokerAddress(NamedTuple):
-    """Where clients find a broker."""
+    """The address of a broker for clients."""
 
     node_id: int
     host: str
@@ -31,7 +32,7 @@ class BrokerAddress(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a door is found."""
+    """The address of a server of a broker."""
 
     host: str
     port: int
@@ -54,13 +55,13 @@ class Registration:
     roles: tuple[str, ...] = (OVERSEER, CARRIER)
     state: str = HEALTHY
     reason: str = ""
-    """Why it is not healthy."""
+    """Why the broker is not healthy."""
     room: bool = True
-    """Whether its disk has room for records; without, it leads only what nobody else can lead."""
+    """Whether its disk has free space. Without it, the broker leads only partitions that no other broker can lead."""
     consumers: Mapping[str, int] = field(default_factory=dict)
-    """How many consumers of each timeline, and of each topic over gRPC, it serves."""
+    """The number of consumers that it serves, for each timeline and for each topic over gRPC."""
     shares_timelines: bool = False
-    """Whether its timelines are in a store that others can share."""
+    """Whether its timelines are in a store that other brokers can share."""
 
     @property
     def carries(self) -> bool:
@@ -68,23 +69,23 @@ class Registration:
         return CARRIER in self.roles
 
     def but(self, *, state: str, reason: str, room: bool, consumers: Mapping[str, int]) -> "Registration":
-        """The same broker in another state, with other work."""
+        """The same broker with another state and other consumers."""
         return replace(self, state=state, reason=reason, room=room, consumers=dict(consumers))
 
 
 def broker_key(node_id: int) -> str:
-    """Where a broker's registration is kept."""
+    """The key of a broker's registration."""
     return f"{BROKERS}{node_id}"
 
 
 def encode_registration(registration: Registration) -> bytes:
-    """A registration as it is kept in coordination."""
+    """Encode a registration for coordination."""
     document = asdict(registration)
     return json.dumps(document, separators=(",", ":"), default=str).encode()
 
 
 def decode_registration(document: bytes) -> Registration:
-    """What `encode_registration` wrote; what a newer broker adds is passed over."""
+    """Decode the output of `encode_registration`; fields of newer brokers are ignored."""
     try:
         read = json.loads(document)
         endpoints = {name: Endpoint(*read[name]) if read.get(name) else None for name in ("kafka", "grpc", "http")}

@@ -1,9 +1,9 @@
-"""The selector: which brokers a client of a topic should talk to, best first.
+"""The selector: which brokers a client of a topic should connect to, best first.
 
-A broker that serves the topic to others already is preferred, for it reads the topic anyway, until it has as many
-consumers of it as is good (4); then brokers that serve the fewest topics; then those with more consumers than is good,
-up to the most (7). A broker that has that many is named only when every one has. Brokers that are not well come after
-those that are. The weight falls from one to the next by half: what a client that spreads its calls goes by.
+A broker that already serves the topic to fewer than 4 consumers is preferred, because it reads the topic anyway. Next
+are the brokers that serve the fewest topics, then those with 4 to 6 consumers of the topic. A broker with 7 is returned
+only when every broker has that many. Brokers that are not healthy come last. The weight halves from one broker to the
+next; a client that spreads its calls uses it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,17 +22,17 @@ class BrokerLoad(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A broker to talk to, and how much of the talk it should get."""
+    """A broker to connect to, and its share of the calls."""
 
     node_id: int
     weight: int
 
 
 def choose(topic: str, loads: Iterable[BrokerLoad]) -> tuple[Choice, ...]:
-    """The brokers for a client of this topic, best first; weights add up to 100 or a little less."""
+    """The brokers for a client of this topic, best first; the weights add up to at most 100."""
     known = list(loads)
-    room = [load for load in known if load.consumers.get(topic, 0) < CONSUMERS_MAX] or known
-    ranked = sorted(room, key=lambda load: _rank(topic, load))
+    below_max = [load for load in known if load.consumers.get(topic, 0) < CONSUMERS_MAX] or known
+    ranked = sorted(below_max, key=lambda load: _rank(topic, load))
     return tuple(Choice(load.node_id, weight) for load, weight in zip(ranked, _weights(len(ranked)), strict=True))
 
 

@@ -1,9 +1,10 @@
 """Tombstones: topics that are being deleted.
 
-A deletion begins with a tombstone in coordination and ends when it is gone; in between nobody sees the topic, and
-nobody can create one of its name. `left` are the brokers that still have something of it: each takes itself out when
-its part is removed. The owner, which asked for the deletion, takes the rest out of coordination; when it dies the
-controller is the owner. A broker that is away is not waited for: a deletion record under the topic's id stays for it.
+A deletion starts with a tombstone in coordination and ends when the tombstone is removed. In between the topic is
+hidden, and its name cannot be used for a new topic. `left` are the brokers that still have data of the topic. Each
+broker removes its part and then itself from `left`. The owner, which received the delete request, removes the rest from
+coordination. When the owner dies, the controller becomes the owner. The deletion does not wait for a broker that is
+down: a deletion record under the topic's id stays for it.
 """
 
 import json
@@ -16,12 +17,12 @@ from tidemill.model.errors import KafkaStorageError
 
 DELETIONS = "deletions/"
 RECORDS = "deleted/"
-"""Finished deletions of topics of which brokers that were away may still have something."""
+"""Finished deletions of topics of which a broker that was down may still have data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """One topic on its way out."""
+    """One topic that is being deleted."""
 
     name: str
     topic_id: UUID
@@ -30,41 +31,43 @@ class Tombstone:
     left: tuple[int, ...]
 
     def without(self, node_id: int) -> "Tombstone":
-        """The same when this broker has removed its part."""
+        """The tombstone after this broker has removed its part."""
         return replace(self, left=tuple(node for node in self.left if node != node_id))
 
     def owned_by(self, node_id: int) -> "Tombstone":
-        """The same with another owner."""
+        """The tombstone with another owner."""
         return replace(self, owner=node_id)
 
     def finished(self, live: Collection[int]) -> bool:
-        """Whether nobody who is there has something of it."""
+        """Whether no live broker has data of the topic."""
         return not any(node in live for node in self.left)
 
 
-def bury(topic: Topic, owner: int, live: Collection[int]) -> Tombstone:
-    """The tombstone of a topic: who carries it has records to remove, and everybody may keep offsets of groups."""
+def tombstone_for(topic: Topic, owner: int, live: Collection[int]) -> Tombstone:
+    """The tombstone of a topic: its replicas have records to remove, and every live broker may have offsets of
+    groups.
+    """
     concerned = {*live, *(node for info in topic.partitions for node in info.replicas)}
     return Tombstone(topic.name, topic.topic_id, len(topic.partitions), owner, tuple(sorted(concerned)))
 
 
 def tombstone_key(name: str) -> str:
-    """Where a deletion is kept: under the name that it blocks."""
+    """The key of a tombstone, under the topic name that it blocks."""
     return f"{DELETIONS}{name}"
 
 
 def record_key(topic_id: UUID) -> str:
-    """Where a finished deletion is kept for brokers that were away."""
+    """The key of a finished deletion, for brokers that were down."""
     return f"{RECORDS}{topic_id}"
 
 
 def encode_tombstone(tombstone: Tombstone) -> bytes:
-    """A tombstone as it is kept in coordination."""
+    """Encode a tombstone for coordination."""
     return json.dumps(asdict(tombstone), separators=(",", ":"), default=str).encode()
 
 
 def decode_tombstone(document: bytes) -> Tombstone:
-    """What `encode_tombstone` wrote."""
+    """Decode the output of `encode_tombstone`."""
     try:
         read = json.loads(document)
         left = tuple(read["left"])

@@ -1,7 +1,7 @@
-"""The view: what a broker has heard from coordination, as an image and the revisions it stands on.
+"""The view: what a broker has received from coordination, as an image with the revisions of its keys.
 
-A listing makes it, changes carry it on, many at a time: only the topics that they touch are made anew. Of keys that
-belong to other concepts only the revision is kept.
+A listing creates it, and changes update it, many at a time. Only the topics that the changes touch are rebuilt. For
+keys of other packages the view stores only the revision.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from tidemill.cluster.core.consumer_registry import CONSUMERS, RegisteredConsumer, decode_attendee, parse_consumer_key
+from tidemill.cluster.core.consumer_registry import CONSUMERS, RegisteredConsumer, decode_consumer, parse_consumer_key
 from tidemill.cluster.core.image import (
     NOBODY,
     STATES,
@@ -30,11 +30,11 @@ from tidemill.cluster.core.tombstones import DELETIONS, Tombstone, decode_tombst
 from tidemill.model.topic_settings import parse
 
 CONTROLLER = "controller"
-"""Held, under its session, by the broker that decides."""
+"""The key that the elected controller holds under its session."""
 
 
-class Told(NamedTuple):
-    """A key has this value, or None when it is gone, since this revision."""
+class KeyChange(NamedTuple):
+    """The value of a key since this revision; None when the key was deleted."""
 
     key: str
     value: bytes | None
@@ -42,25 +42,25 @@ class Told(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """What changes were about."""
+    """The topics, timelines and kinds of keys that a list of changes touched."""
 
     topics: frozenset[str]
     brokers: bool
     controller: bool
     deletions: bool
     timelines: frozenset[str] = frozenset()
-    """Those whose consumers are others now."""
+    """The timelines whose consumers changed."""
 
 
 class View:
-    """The image and what it was made from."""
+    """The image and the documents that it was built from."""
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
         self.image = Image(defaults=MappingProxyType(dict(defaults)))
         self.controller = NOBODY
         self.tombstones: dict[str, Tombstone] = {}
         self.consumers: defaultdict[str, dict[str, RegisteredConsumer]] = defaultdict(dict)
-        """Of each timeline, by id."""
+        """For each timeline, the consumers by id."""
         self.revisions: dict[str, int] = {}
         self._created: dict[str, TopicCreated] = {}
         self._names: dict[UUID, str] = {}
@@ -69,11 +69,11 @@ class View:
         self._known: dict[int, KnownBroker] = {}
 
     def revision_of(self, key: str) -> int:
-        """The revision that wrote this key; 0 when there is none."""
+        """The revision that wrote this key; 0 when the key does not exist."""
         return self.revisions.get(key, 0)
 
-    def apply(self, changes: Iterable[Told]) -> Touched:
-        """Carry the view on; what it was about."""
+    def apply(self, changes: Iterable[KeyChange]) -> Touched:
+        """Apply changes; returns what they touched."""
         topics: set[str] = set()
         kinds: set[str] = set()
         timelines: set[str] = set()
@@ -88,7 +88,7 @@ class View:
             frozenset(topics), BROKERS in kinds, CONTROLLER in kinds, DELETIONS in kinds, frozenset(timelines)
         )
 
-    def _note(self, change: Told, topics: set[str], kinds: set[str]) -> None:
+    def _note(self, change: KeyChange, topics: set[str], kinds: set[str]) -> None:
         key, value, _ = change
         self._note_revision(change)
         if key.startswith(STATES):
@@ -116,17 +116,17 @@ class View:
             kinds.add(CONTROLLER)
             self.controller = NOBODY if value is None else int(value)
 
-    def _note_revision(self, change: Told) -> None:
+    def _note_revision(self, change: KeyChange) -> None:
         if change.value is None:
             self.revisions.pop(change.key, None)
         else:
             self.revisions[change.key] = change.revision
 
-    def _note_consumer(self, change: Told) -> str:
+    def _note_consumer(self, change: KeyChange) -> str:
         self._note_revision(change)
         timeline, consumer = parse_consumer_key(change.key)
         if change.value is not None:
-            self.consumers[timeline][consumer] = decode_attendee(consumer, change.value)
+            self.consumers[timeline][consumer] = decode_consumer(consumer, change.value)
             return timeline
         self.consumers[timeline].pop(consumer, None)
         if not self.consumers[timeline]:

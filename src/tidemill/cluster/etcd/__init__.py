@@ -1,4 +1,4 @@
-"""Coordination on etcd: for brokers on several machines."""
+"""Coordination on etcd, for brokers on several machines."""
 
 from tidemill.cluster.etcd.coordination import EtcdCoordination
 from tidemill.cluster.etcd.url import parse

@@ -1,7 +1,7 @@
-"""Channels to the members of etcd: one is in use, and the next is tried when it does not answer.
+"""gRPC channels to the members of etcd. One member is in use, and the next is tried when it does not answer.
 
-Where etcd wants to know who asks, a channel is given a token for user and password before its first call; a token that
-etcd has forgotten is asked for anew.
+When etcd requires authentication, a channel gets a token for user and password before its first call. When etcd no
+longer accepts the token, the channel requests a new one.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from grpc import ssl_channel_credentials
 from tidemill.cluster.etcd.url import EtcdUrl
 
 CALL_S = 2.0
-"""How long one member has for one answer."""
+"""The timeout of one call to one member."""
 PAUSE_S = 0.1
-"""Between two tries."""
+"""The pause between two tries."""
 OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.keepalive_time_ms", 5_000),
@@ -25,9 +25,9 @@ OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A member that went and came back is another connection: nothing of the last one's backoff may stick to it.
+    # A member that restarted is a new connection, and must not inherit the backoff of the last one.
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),  # the way to the web is not the way to etcd
+    ("grpc.enable_http_proxy", 0),  # a proxy for the web does not lead to etcd
 )
 _NOT_THERE = frozenset(
     {
@@ -39,16 +39,16 @@ _NOT_THERE = frozenset(
         rpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
-"""What another member, or the same one a moment later, may answer otherwise."""
+"""Errors after which another member, or the same one later, may answer."""
 _STALE_TOKEN = ("invalid auth token", "user name is empty", "revision of auth store is old")
-"""How etcd says that it does not know a token any more."""
+"""How etcd reports that it does not know a token any more."""
 _TLS_TROUBLE = ("handshake", "certificate", "ssl")
 
 log = structlog.get_logger("tidemill.cluster")
 
 
 class EtcdChannel:
-    """A channel to a member, and what can be called on it: made once, for each costs as much as a call."""
+    """A channel to a member with its stubs, which are created once because each costs as much as a call."""
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
@@ -57,37 +57,37 @@ class EtcdChannel:
         self.watches = rpc.WatchStub(channel)
         self.users = rpc.AuthStub(channel)
         self.login: tuple[tuple[str, str], ...] | None = None
-        """What every call carries; None when etcd has to be asked for it."""
+        """The metadata of every call; None when a token must be requested first."""
 
 
 class Channels:
-    """The members of one etcd, of which one is asked."""
+    """The members of one etcd cluster, of which one is in use."""
 
     def __init__(self, url: EtcdUrl) -> None:
         self.members = url.members
         self.trouble = ""
-        """Why no member can be talked to, when it is the certificates."""
+        """The reason that no member can be reached, when it is TLS."""
         self._url = url
         self._at = 0
         self._open: dict[str, EtcdChannel] = {}
 
     async def current(self, timeout_s: float = CALL_S) -> tuple[str, "EtcdChannel"]:
-        """The member in use and the line to it, on which we are known; an AioRpcError when etcd does not let us in."""
+        """The member in use and its authenticated channel; an AioRpcError when etcd rejects the login."""
         member = self.members[self._at % len(self.members)]
-        line = self._open.get(member)
-        if line is None:
-            line = self._open[member] = EtcdChannel(self._channel(member))
-        if line.login is None:
-            line.login = await self._log_in(member, line, timeout_s)
-        return member, line
+        channel = self._open.get(member)
+        if channel is None:
+            channel = self._open[member] = EtcdChannel(self._channel(member))
+        if channel.login is None:
+            channel.login = await self._log_in(member, channel, timeout_s)
+        return member, channel
 
     def leave(self, member: str) -> None:
-        """This member did not answer: the next one is asked from now on."""
+        """Use the next member, because this one did not answer."""
         if self.members[self._at % len(self.members)] == member:
             self._at += 1
 
     def failed(self, error: rpc.AioRpcError) -> None:
-        """A call to the member in use failed: it is asked who we are again, or the next member is asked."""
+        """After a failed call to the member in use: request a new token, or use the next member."""
         member = self.members[self._at % len(self.members)]
         if self._is_stale(error.details()):
             self.forget_login(member)
@@ -95,10 +95,10 @@ class Channels:
             self.leave(member)
 
     def forget_login(self, member: str) -> None:
-        """etcd does not know our token any more."""
-        line = self._open.get(member)
-        if line is not None:
-            line.login = None
+        """Request a new token before the next call to this member."""
+        channel = self._open.get(member)
+        if channel is not None:
+            channel.login = None
 
     def _is_stale(self, details: str | None) -> bool:
         return bool(self._url.user) and any(each in (details or "") for each in _STALE_TOKEN)
@@ -110,12 +110,12 @@ class Channels:
         ca, key, cert = (None if path is None else path.read_bytes() for path in (tls.ca, tls.key, tls.cert))
         return rpc.secure_channel(member, ssl_channel_credentials(ca, key, cert), options=OPTIONS)
 
-    async def _log_in(self, member: str, line: EtcdChannel, timeout_s: float) -> tuple[tuple[str, str], ...]:
+    async def _log_in(self, member: str, channel: EtcdChannel, timeout_s: float) -> tuple[tuple[str, str], ...]:
         if not self._url.user:
             return ()
         request = rpc.AuthenticateRequest(name=self._url.user, password=self._url.password)
         try:
-            answer = await line.users.Authenticate(request, timeout=timeout_s)
+            answer = await channel.users.Authenticate(request, timeout=timeout_s)
         except rpc.AioRpcError as error:
             if error.code() in _NOT_THERE:
                 self._note(member, error)
@@ -124,12 +124,12 @@ class Channels:
 
     def _note(self, member: str, error: rpc.AioRpcError) -> None:
         details = error.details() or ""
-        log.debug("a member of etcd does not answer", member=member, error=details)
+        log.debug("etcd_member_unreachable", member=member, error=details)
         if self._url.tls is not None and any(each in details.lower() for each in _TLS_TROUBLE):
-            self.trouble = f": TLS with {member} failed; are ca, cert and key right?"
+            self.trouble = f": TLS with {member} failed; check ca, cert and key in the etcd URL"
 
     async def call(self, method: Callable[[EtcdChannel], Any], request: Any, deadline: float) -> Any:
-        """The answer of the first member that gives one; None when none did before the deadline of the loop's clock."""
+        """The answer of the first member that gives one; None when none did before the deadline (in loop time)."""
         loop = asyncio.get_running_loop()
         while (left := deadline - loop.time()) > 0:
             answer = await self.once(method, request, min(CALL_S, left))
@@ -139,11 +139,11 @@ class Channels:
         return None
 
     async def once(self, method: Callable[[EtcdChannel], Any], request: Any, timeout_s: float) -> Any:
-        """The answer of the member in use; None when it did not come, and whether it was done is not known."""
+        """The answer of the member in use; None when there was none, and the outcome of the call is unknown."""
         member = self.members[self._at % len(self.members)]
         try:
-            _, line = await self.current(timeout_s)
-            return await method(line)(request, timeout=timeout_s, metadata=line.login)
+            _, channel = await self.current(timeout_s)
+            return await method(channel)(request, timeout=timeout_s, metadata=channel.login)
         except rpc.AioRpcError as error:
             if self._is_stale(error.details()):
                 self.forget_login(member)
@@ -155,7 +155,7 @@ class Channels:
             return None
 
     async def close(self) -> None:
-        """Let go of every member."""
-        lines, self._open = list(self._open.values()), {}
-        for line in lines:
-            await line.channel.close(grace=None)
+        """Close the channels to all members."""
+        channels, self._open = list(self._open.values()), {}
+        for channel in channels:
+            await channel.channel.close(grace=None)

@@ -1,11 +1,11 @@
 """Coordination on etcd, through the calls that aetcd generates.
 
-A write whose answer is lost is asked again: it carries the revision it expects, so it is done once at most. When the
-second try finds the key changed, the key's value says whether the first try did it. What stays unknown until the
-deadline is CoordinationAway, and the caller has to look again before it decides again.
+A write whose answer is lost is sent again. It carries the revision it expects, so it is applied at most once. When the
+second try finds the key changed, the key's value shows whether the first try was applied. A write that is still unknown
+at the deadline raises CoordinationAway, and the caller must read again before it decides again.
 
-A watch that breaks goes on behind the last revision it told; when etcd has compacted that away it is a WatchGap. Reads
-are linearizable: a member that was cut off from the others does not answer instead of telling what was.
+A watch that breaks resumes after the last revision it yielded. When etcd has compacted that revision, it raises
+WatchGap. Reads are linearizable: a member that is cut off from the others does not answer with old data.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tidemill.cluster.interface import (
 )
 
 ANSWER_S = 8.0
-"""How long a question may take over all members: a change of etcd's leader fits into it."""
+"""The timeout of a call over all members. A change of etcd's leader fits into it."""
 LIST_PAGE = 5_000
 
 log = structlog.get_logger("tidemill.cluster")
@@ -52,12 +52,12 @@ class EtcdCoordination:
         self._clock = clock
 
     async def get(self, key: str) -> VersionedValue | None:
-        """The key's entry, if there is one."""
+        """The key's entry, or None."""
         answer = await self._ask(_range, rpc.RangeRequest(key=self._key(key)))
         return VersionedValue(answer.kvs[0].value, answer.kvs[0].mod_revision) if answer.kvs else None
 
     async def get_prefix(self, prefix: str) -> PrefixListing:
-        """All entries whose key begins so, page by page at one revision."""
+        """All entries whose key has this prefix, page by page at one revision."""
         start, end = self._key(prefix), _after(self._key(prefix))
         entries: dict[str, VersionedValue] = {}
         revision = 0
@@ -80,7 +80,7 @@ class EtcdCoordination:
         session: CoordinationSession | None = None,
         guard: KeyGuard | None = None,
     ) -> int | None:
-        """Write (or with None remove) a key that is at `revision`; the new revision, or None when it is not."""
+        """Write (or with None delete) a key that is at `revision`; the new revision, or None when it is not."""
         request = self._transaction(key, value, revision, session, guard)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._answer_s
@@ -89,7 +89,7 @@ class EtcdCoordination:
             try:
                 answer = await self._channels.once(_transact, request, min(left, self._answer_s / 2))
             except rpc.AioRpcError as error:
-                raise CoordinationAway(f"etcd refuses: {error.details()}") from None
+                raise CoordinationAway(f"{self._where} rejected the call: {error.details()}") from None
             if answer is None:
                 unsure = True
                 await asyncio.sleep(PAUSE_S)
@@ -100,7 +100,7 @@ class EtcdCoordination:
         raise CoordinationAway(f"{self._where} did not answer within {self._answer_s:g} s{self._channels.trouble}")
 
     async def _done_before(self, key: str, value: bytes | None, revision: int) -> int | None:
-        """The revision of a try whose answer was lost, if it is what the key holds now."""
+        """The revision of a try whose answer was lost, if the key still has its value."""
         found = await self.get(key)
         if value is None:
             return revision + 1 if found is None else None
@@ -111,24 +111,24 @@ class EtcdCoordination:
         seen = after_revision
         while True:
             try:
-                member, line = await self._channels.current()
-                async for changes in self._stream(line, prefix, seen + 1):
+                member, channel = await self._channels.current()
+                async for changes in self._stream(channel, prefix, seen + 1):
                     for change in changes:
                         seen = change.revision
                         yield change
-                self._channels.forget_login(member)  # it may be the reason why etcd ended the watch
+                self._channels.forget_login(member)  # an expired token may be the reason that etcd ended the watch
                 self._channels.leave(member)
             except rpc.AioRpcError as error:
-                log.info("a watch on etcd goes on elsewhere", error=error.details())
+                log.info("etcd_watch_restarted", error=error.details())
                 self._channels.failed(error)
             await asyncio.sleep(PAUSE_S)
 
-    async def _stream(self, line: EtcdChannel, prefix: str, start: int) -> AsyncIterator[list[Changed]]:
-        """The changes of each revision together, as one stream tells them."""
+    async def _stream(self, channel: EtcdChannel, prefix: str, start: int) -> AsyncIterator[list[Changed]]:
+        """The changes of each response of one watch stream."""
         begin, end = self._key(prefix), _after(self._key(prefix))
-        # A member without a leader would be silent for ever: it is told to end the stream instead.
+        # A member without a leader would stay silent. `hasleader` makes it end the stream instead.
         create = rpc.WatchCreateRequest(key=begin, range_end=end, start_revision=start)
-        stream = line.watches.Watch(metadata=(("hasleader", "true"), *(line.login or ())))
+        stream = channel.watches.Watch(metadata=(("hasleader", "true"), *(channel.login or ())))
         try:
             await stream.write(rpc.WatchRequest(create_request=create))
             while True:
@@ -161,7 +161,7 @@ class EtcdCoordination:
             await mine.end()
 
     async def clock(self) -> ClockReading | None:
-        """The time at the first member that tells it."""
+        """The time of the first member that reports it."""
         for member in self._url.members:
             reading = await member_clock(member, self._url.tls)
             if reading is not None:
@@ -169,7 +169,7 @@ class EtcdCoordination:
         return None
 
     async def close(self) -> None:
-        """Let go of the members."""
+        """Close the channels to the members."""
         await self._channels.close()
 
     @property
@@ -181,7 +181,7 @@ class EtcdCoordination:
         try:
             answer = await self._channels.call(method, request, deadline)
         except rpc.AioRpcError as error:
-            raise CoordinationAway(f"etcd refuses: {error.details()}") from None
+            raise CoordinationAway(f"{self._where} rejected the call: {error.details()}") from None
         if answer is None:
             raise CoordinationAway(f"{self._where} did not answer within {self._answer_s:g} s{self._channels.trouble}")
         return answer
@@ -207,12 +207,12 @@ class EtcdCoordination:
         return key.decode().removeprefix(self._prefix)
 
 
-def _range(line: EtcdChannel) -> Any:
-    return line.keys.Range
+def _range(channel: EtcdChannel) -> Any:
+    return channel.keys.Range
 
 
-def _transact(line: EtcdChannel) -> Any:
-    return line.keys.Txn
+def _transact(channel: EtcdChannel) -> Any:
+    return channel.keys.Txn
 
 
 def _at_revision(name: bytes, revision: int) -> Any:
@@ -222,5 +222,5 @@ def _at_revision(name: bytes, revision: int) -> Any:
 
 
 def _after(prefix: bytes) -> bytes:
-    """The first key behind all that begin with the prefix, which never ends in 255: it is text."""
+    """The first key after all keys with the prefix. The prefix is text, so it never ends in byte 255."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))

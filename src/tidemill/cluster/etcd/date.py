@@ -1,7 +1,7 @@
-"""The time of day at a member of etcd, from the `Date` header of its HTTP answers.
+"""The time of day of an etcd member, from the `Date` header of its HTTP responses.
 
-etcd's key-value protocol has no clock. Its client port also answers `GET /version` over HTTP, unless it was started
-with a port of its own for HTTP; then there is no answer that can be read, and etcd's clock is not known.
+etcd's key-value protocol has no clock. Its client port also answers `GET /version` over HTTP, unless etcd was started
+with a separate port for HTTP. Then there is no readable response, and etcd's clock is unknown.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from tidemill.cluster.interface import ClockReading
 TIMEOUT_S = 2.0
 HEAD_BYTES_MAX = 16 * 1024
 HALF_SECOND_MS = 500
-"""The header has whole seconds, cut off: the time is in the middle of that second, give or take half of one."""
+"""The header has whole seconds, rounded down. The middle of that second is at most half a second off."""
 
 
 async def member_clock(member: str, tls: EtcdTls | None) -> ClockReading | None:
-    """The time at this member; None when it does not tell."""
+    """The time of this member; None when it does not report it."""
     host, _, port = member.rpartition(":")
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -35,7 +35,7 @@ async def member_clock(member: str, tls: EtcdTls | None) -> ClockReading | None:
 
 
 def date_of(head: bytes) -> ClockReading | None:
-    """The time in the head of an HTTP answer."""
+    """The time in the header of an HTTP response."""
     for line in head.decode("latin-1").split("\r\n"):
         name, _, value = line.partition(":")
         if name.strip().lower() == "date":

@@ -1,8 +1,8 @@
-"""A session on etcd: a lease that is renewed, and a clock of our own that ends it first.
+"""A session on etcd: a lease that is renewed, and a local deadline that ends the session first.
 
-etcd may keep a lease longer than its time (over a change of its leader), so that "my key is still there" proves
-nothing. Our own monotonic clock decides: the session is over a margin before the time that was asked for has passed
-since the last renewal that was answered, counted from when that renewal was *sent*. What is over stays over.
+etcd may keep a lease longer than its TTL (during a change of its leader), so an existing key does not prove that the
+session is alive. The local monotonic clock decides. The session ends a margin before the TTL has passed since the last
+answered renewal was *sent*. A session that has ended never becomes alive again.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from tidemill.cluster.etcd.channels import Channels
 from tidemill.cluster.interface import CoordinationAway
 
 RENEWALS = 6
-"""Renewals in the life of a session."""
+"""The number of renewals within one TTL."""
 MARGIN_SHARE = 4
-"""A quarter of its life is left for the clocks of others when a session ends here."""
+"""A session ends here when a quarter of its TTL is left, a margin for the clocks of other brokers."""
 
 log = structlog.get_logger("tidemill.cluster")
 
@@ -42,14 +42,14 @@ class EtcdSession:
         return not self._ended.is_set() and self._clock() < self._until
 
     async def ended(self) -> None:
-        """Wait until it is over."""
+        """Wait until the session has ended."""
         await self._ended.wait()
 
     async def begin(self, deadline: float) -> None:
-        """Take a lease and keep it."""
+        """Take a lease and start to renew it."""
         sent = self._clock()
         request = rpc.LeaseGrantRequest(TTL=math.ceil(self._ttl_s))
-        answer = await self._channels.call(lambda line: line.leases.LeaseGrant, request, deadline)
+        answer = await self._channels.call(lambda channel: channel.leases.LeaseGrant, request, deadline)
         if answer is None:
             raise CoordinationAway(
                 f"etcd at {','.join(self._channels.members)} does not answer{self._channels.trouble}"
@@ -59,16 +59,16 @@ class EtcdSession:
         self._renewing = asyncio.create_task(self._renew_for_ever())
 
     async def end(self) -> None:
-        """Give the lease back, so that others need not wait for its end."""
+        """Revoke the lease, so that others do not have to wait until it expires."""
         self._ended.set()
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
         try:
             request = rpc.LeaseRevokeRequest(ID=self.lease_id)
-            await self._channels.once(lambda line: line.leases.LeaseRevoke, request, 1.0)
+            await self._channels.once(lambda channel: channel.leases.LeaseRevoke, request, 1.0)
         except rpc.AioRpcError:
-            log.debug("the session had ended already")
+            log.debug("session_already_ended")
 
     def _extend(self, sent: float) -> None:
         self._until = max(self._until, sent + self._ttl_s - self._ttl_s / MARGIN_SHARE)
@@ -78,7 +78,7 @@ class EtcdSession:
         while self._clock() < self._until:
             sent = self._clock()
             if await self._renew_once(min(interval * 2, self._until - sent)):
-                # A process that was stopped in between comes back here too late: what is over stays over.
+                # A paused process resumes here too late. A session that has ended stays ended.
                 if self._clock() >= self._until:
                     break
                 self._extend(sent)
@@ -86,22 +86,22 @@ class EtcdSession:
             else:
                 await asyncio.sleep(max(0.0, min(interval / 2, self._until - self._clock())))
         self._ended.set()
-        log.warning("the session has ended: etcd was not reached in time")
+        log.warning("session_expired", ttl_s=self._ttl_s)
 
     async def _renew_once(self, timeout_s: float) -> bool:
         try:
-            _, line = await self._channels.current(timeout_s)
+            _, channel = await self._channels.current(timeout_s)
             request = rpc.LeaseKeepAliveRequest(ID=self.lease_id)
-            call = line.leases.LeaseKeepAlive(_one(request), timeout=timeout_s, metadata=line.login)
+            call = channel.leases.LeaseKeepAlive(_one(request), timeout=timeout_s, metadata=channel.login)
             async for answer in call:
                 if answer.TTL <= 0:
-                    self._until = 0.0  # etcd has forgotten the lease: others may act already
+                    self._until = 0.0  # etcd has dropped the lease: other brokers may already act
                     return False
                 return True
         except rpc.AioRpcError as error:
             self._channels.failed(error)
-        except Exception:  # a renewal that fails is tried again until the session is over, whatever the reason
-            log.exception("a renewal of the session failed")
+        except Exception:  # a failed renewal is retried until the session has ended, whatever the reason
+            log.exception("session_renewal_failed")
         return False
 
 

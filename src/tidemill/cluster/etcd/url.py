@@ -1,8 +1,9 @@
-"""Where etcd is: `etcd://user:password@host1:2379,host2:2379/folder?ca=ca.pem&cert=me.pem&key=me.key`.
+"""Parses the etcd URL: `etcd://user:password@host1:2379,host2:2379/folder?ca=ca.pem&cert=me.pem&key=me.key`.
 
-Only the hosts are needed. The folder of etcd is where this cluster keeps its keys. `etcds://`, or any of `ca`, `cert`
-and `key`, means TLS: `ca` is who signed etcd's certificate (otherwise whom the system trusts), `cert` and `key` are
-shown to an etcd that asks its clients for a certificate. User and password are for an etcd with authentication.
+Only the hosts are required. The folder is the prefix of this cluster's keys in etcd. `etcds://`, or any of `ca`, `cert`
+and `key`, means TLS. `ca` is the authority that signed etcd's certificate; without it the system's authorities are
+trusted. `cert` and `key` are the client certificate, if etcd requires one. User and password are for an etcd with
+authentication.
 """
 
 from pathlib import Path
@@ -18,7 +19,7 @@ FILES = ("ca", "cert", "key")
 
 
 class EtcdTls(NamedTuple):
-    """The files that TLS needs; None where the system decides."""
+    """The files of TLS; None where the system's defaults apply."""
 
     ca: Path | None = None
     cert: Path | None = None
@@ -26,7 +27,7 @@ class EtcdTls(NamedTuple):
 
 
 class EtcdUrl(NamedTuple):
-    """The members, the prefix of every key, and how to be let in."""
+    """The members, the prefix of every key, and the credentials."""
 
     members: tuple[str, ...]
     prefix: str
@@ -36,29 +37,27 @@ class EtcdUrl(NamedTuple):
 
 
 def parse(url: str) -> EtcdUrl:
-    """The parts of a URL; InvalidConfig says what is wrong with it or its files, and never the password."""
+    """Parse a URL; InvalidConfig names the problem in the URL or its files, and never contains the password."""
     scheme = next((each for each in (PLAIN, SECURE) if url.startswith(each)), None)
     if scheme is None:
-        raise InvalidConfig(
-            f"{url.rpartition('@')[2]!r} is not an address of etcd; write etcd://host1:{PORT},host2:{PORT}"
-        )
+        raise InvalidConfig(f"{url.rpartition('@')[2]!r} is not an etcd URL; write etcd://host1:{PORT},host2:{PORT}")
     place, _, query = url.removeprefix(scheme).partition("?")
     hosts, _, folder = place.partition("/")
     login, _, hosts = hosts.rpartition("@")
     user, _, password = login.partition(":")
     members = tuple(_member(part.strip(), f"{scheme}{hosts}") for part in hosts.split(","))
     if login and (not user or not password):
-        raise InvalidConfig(f"the login of etcd at {hosts} is not user:password")
+        raise InvalidConfig(f"the login in the URL of etcd at {hosts} is incomplete; write user:password@")
     given = dict(parse_qsl(query))
     if unknown := sorted(set(given) - set(FILES)):
-        raise InvalidConfig(f"etcd knows no option {unknown[0]!r}; there are {', '.join(FILES)}")
+        raise InvalidConfig(f"unknown option {unknown[0]!r} in the etcd URL; use one of {', '.join(FILES)}")
     tls = _tls(given) if given or scheme == SECURE else None
     return EtcdUrl(members, f"/{folder.strip('/') or FOLDER}/", unquote(user), unquote(password), tls)
 
 
 def _tls(given: dict[str, str]) -> EtcdTls:
     if ("cert" in given) != ("key" in given):
-        raise InvalidConfig("etcd wants cert and key together, or neither")
+        raise InvalidConfig("the etcd URL has only one of cert and key; give both or neither")
     return EtcdTls(**{name: _readable(name, Path(path)) for name, path in given.items()})
 
 
@@ -66,7 +65,7 @@ def _readable(name: str, path: Path) -> Path:
     try:
         path.read_bytes()
     except OSError as error:
-        raise InvalidConfig(f"the {name} of etcd, {path}, cannot be read: {error.strerror}") from None
+        raise InvalidConfig(f"the {name} file of the etcd URL, {path}, cannot be read: {error.strerror}") from None
     return path
 
 

@@ -1,11 +1,11 @@
-"""What a produced batch asks for: which records wait for their time, which scheduled ones are cancelled, what stays.
+"""Splits a produced batch: which records wait, which scheduled records are cancelled, and which are stored now.
 
-A record waits when it has the header `tidemill-deliver-at` (milliseconds since 1970) or `tidemill-delay-ms`; the
-header `tidemill-schedule-id` gives it a name. A record with `tidemill-cancel` takes the named one back and is not
-stored itself. Values of headers are decimal text. Everything else in the batch is stored as ever.
+A record waits when it has the header `tidemill-deliver-at` (milliseconds since 1970) or `tidemill-delay-ms`. The header
+`tidemill-schedule-id` gives it an id. A record with `tidemill-cancel` cancels the record with that id and is not stored
+itself. Header values are decimal text. Everything else in the batch is stored as usual.
 
-In the timeline a waiting record is kept as the number of its partition followed by a record batch of one record. The
-header of that batch says where the record came from: producer, epoch and sequence, which no other record has.
+On the timeline a waiting record is stored as the number of its partition followed by a record batch of one record. The
+header of that batch has the origin of the record: producer, epoch and sequence, which no other record has.
 """
 
 from struct import Struct
@@ -30,15 +30,15 @@ DUE_MS_MAX = 253_402_300_799_999
 ID_CHARS_MAX = 200
 DIGITS_MAX = 18
 TAKEN_MAX = 10_000
-"""Records of one batch that wait or cancel; each becomes a message of its own."""
+"""The most records of one batch that wait or cancel; each becomes a separate message."""
 TAKEN_HEADERS_MAX = 1_000
-"""Headers of one record that waits: it is opened on the event loop when it is due."""
+"""The most headers of a waiting record, because it is decoded on the event loop when it is due."""
 SEQUENCE_MAX = 2**31 - 1
 _PARTITION = Struct(">i")
 
 
 class Origin(NamedTuple):
-    """Where an idempotent producer's record came from; a record sent again has the same."""
+    """The origin of an idempotent producer's record; a record that is sent again has the same."""
 
     partition: int
     producer_id: int
@@ -47,7 +47,7 @@ class Origin(NamedTuple):
 
 
 class WaitingRecord(NamedTuple):
-    """A record that waits; `id` is empty where the producer gave none and none follows from its sequence."""
+    """A waiting record; `id` is empty if the producer gave none and none follows from its sequence."""
 
     id: str
     due_ms: int
@@ -56,9 +56,9 @@ class WaitingRecord(NamedTuple):
 
 
 class BatchSplit(NamedTuple):
-    """What a batch asks for: first the cancels, then what waits; `taken` are the places of both in it.
+    """The cancelled ids and the waiting records of a batch; `taken` are the positions of both in it.
 
-    In the batch they come in any order, and its order counts: a record that was cancelled behind it does not wait.
+    The order in the batch counts: a record that is cancelled later in the same batch does not wait.
     """
 
     waiting: list[WaitingRecord]
@@ -67,7 +67,7 @@ class BatchSplit(NamedTuple):
 
 
 def split_batch(batch: Buffer, header: BatchHeader, partition: int, now_ms: int | None) -> BatchSplit | None:
-    """The plan of a batch that was checked; None when all of it is stored as ever.
+    """Split a batch that was checked; None when all of it is stored as usual.
 
     `now_ms` is None while the clock is in doubt and no delay can be counted from it.
     """
@@ -85,17 +85,17 @@ def _take_out(
     plan: BatchSplit, at: int, record: Record, header: BatchHeader, partition: int, now_ms: int | None
 ) -> None:
     if header.transactional:
-        raise _wrong(at, "a transaction cannot hold records with a delivery time: they would outlive it")
+        raise _wrong(at, "a transaction cannot contain records with a delivery time: they would outlive it")
     if len(plan.taken) == TAKEN_MAX:
-        raise _wrong(at, f"a batch may hold {TAKEN_MAX} records with a delivery time; send smaller batches")
+        raise _wrong(at, f"a batch may contain {TAKEN_MAX} records with a delivery time; send smaller batches")
     if len(record.headers) > TAKEN_HEADERS_MAX:
-        raise _wrong(at, f"a record with a delivery time may hold {TAKEN_HEADERS_MAX} headers; send fewer")
+        raise _wrong(at, f"a record with a delivery time may contain {TAKEN_HEADERS_MAX} headers; send fewer")
     plan.taken.add(at)
     _add(plan, at, record, header, partition, now_ms)
 
 
 def read_waiting(body: bytes) -> tuple[int, Record, Origin | None]:
-    """The partition and the record of a message on a timeline, and where it came from."""
+    """The partition and the record of a message on a timeline, and its origin."""
     (partition,) = _PARTITION.unpack_from(body)
     header = read_header(body, _PARTITION.size)
     record = next(read_records(memoryview(body)[_PARTITION.size :]))

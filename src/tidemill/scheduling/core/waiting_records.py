@@ -1,9 +1,9 @@
-"""The journal of what waits: the records of `__waiting`, one for each waiting record, and nothing once it is gone.
+"""The journal entries of waiting records: one record of `__waiting` for each, and a tombstone when it no longer waits.
 
-The key is topic and id, so that compaction keeps what still waits. The value has the due time, the ticket of the
-record and what the timeline keeps. A ticket is drawn when a record begins to wait: no other record has it, whoever
-delivers this one, and so it becomes its mark in the log of its partition. With it goes the id of the topic: one of the
-same name that was created later is another one.
+The key is topic and id, so compaction keeps the records that still wait. The value has the due time, the ticket of the
+record and its content on the timeline. A ticket is drawn when a record starts to wait, and no other record has it,
+whichever broker delivers the record. So the ticket becomes its mark in the log of its partition. The ticket also has
+the id of the topic, because a topic of the same name that was created later is another topic.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +15,15 @@ from tidemill.model.errors import InvalidRecord
 
 ENTRIES_MAX = 1_000
 BYTES_MAX = 512 * 1024
-"""So much is written at a time; a larger entry comes alone."""
+"""The most bytes that are written at a time; a larger entry is written alone."""
 
 _HEAD = Struct(">q32s")
 _DRAWN = 16
-_BETWEEN = b"\0"  # neither a topic's name nor an id can have it
+_BETWEEN = b"\0"  # neither a topic's name nor an id can contain it
 
 
 class WaitingEntry(NamedTuple):
-    """A record waits; or, without a body, it does not any more."""
+    """A waiting record; without a body, one that no longer waits."""
 
     topic: str
     id: str
@@ -33,7 +33,7 @@ class WaitingEntry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About its bytes in the journal."""
+        """Its approximate size in the journal."""
         return len(self.topic) + len(self.id) + len(self.body or b"") + _HEAD.size
 
 
@@ -43,7 +43,7 @@ def new_ticket(drawn: UUID, topic_id: UUID) -> bytes:
 
 
 def mark_of(ticket: bytes) -> bytes:
-    """What the record is known by in the log of its partition."""
+    """The mark of the record in the log of its partition."""
     return ticket[:_DRAWN].hex().encode()
 
 
@@ -53,7 +53,7 @@ def topic_id_of(ticket: bytes) -> UUID:
 
 
 def encode(entry: WaitingEntry) -> tuple[bytes, bytes | None]:
-    """The entry as key and value."""
+    """Encode the entry as key and value."""
     key = entry.topic.encode() + _BETWEEN + entry.id.encode()
     if entry.body is None:
         return key, None
@@ -61,10 +61,10 @@ def encode(entry: WaitingEntry) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> WaitingEntry:
-    """The entry of a record; InvalidRecord for one that is none."""
+    """Decode the entry of a record; InvalidRecord when it is not an entry."""
     topic, between, message_id = (key or b"").partition(_BETWEEN)
     if not between or (value is not None and len(value) < _HEAD.size):
-        raise InvalidRecord("this is no entry of the journal of waiting records")
+        raise InvalidRecord("the record is not an entry of the journal of waiting records")
     try:
         named = WaitingEntry(topic.decode(), message_id.decode())
     except UnicodeDecodeError:
@@ -76,7 +76,7 @@ def decode(key: bytes | None, value: bytes | None) -> WaitingEntry:
 
 
 def in_chunks(entries: Iterable[WaitingEntry]) -> Iterator[Sequence[WaitingEntry]]:
-    """The entries in groups that are written as one."""
+    """The entries in groups that are written together."""
     piece: list[WaitingEntry] = []
     size = 0
     for entry in entries:

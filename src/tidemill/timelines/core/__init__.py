@@ -1,1 +1,1 @@
-"""What a timeline decides, without IO."""
+"""The decisions of a timeline, without IO."""

@@ -1,12 +1,11 @@
-"""Buckets: the small numbers by which messages are shared out, and covers: who has which of them.
+"""Buckets, by which messages are divided among consumers, and covers, which map every bucket to an owner.
 
-Each message draws a random bucket when it is scheduled, so that ranges of buckets are equal shares of the work. A cover
-says for every bucket who owns it. It is kept as ranges: dealing 65,536 buckets to a few hundred consumers handles a few
-hundred ranges, not 65,536 entries.
+Each message gets a random bucket when it is scheduled, so ranges of buckets are equal shares of the work. A cover is
+stored as ranges: dealing 65,536 buckets to a few hundred consumers handles a few hundred ranges, not 65,536 entries.
 
-`rebalance` moves as little as possible: everybody keeps what they have up to their quota, whole small ranges are given
-away before large ones are cut, and a free range goes to its neighbour if that one has room, so that ranges that were
-cut when somebody came grow together again when they leave.
+`rebalance` moves as little as possible. Every owner keeps its buckets up to its quota, and whole small ranges are
+released before large ones are cut. A free range goes to the owner of the adjacent range if its quota allows. So ranges
+that were cut when a consumer joined grow together again when it leaves.
 """
 
 from bisect import bisect_right
@@ -27,7 +26,7 @@ class BucketRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many buckets these are."""
+        """The number of buckets."""
         return self.end - self.start + 1
 
 
@@ -42,7 +41,7 @@ class Cover:
         object.__setattr__(self, "_starts", tuple(piece.start for piece in self.pieces))
 
     def owner(self, bucket: int) -> str:
-        """Who has this bucket."""
+        """The owner of this bucket."""
         return self.pieces[bisect_right(self._starts, bucket) - 1].owner
 
     def ranges(self, owner: str) -> tuple[tuple[int, int], ...]:
@@ -50,7 +49,7 @@ class Cover:
         return tuple((piece.start, piece.end) for piece in self.pieces if piece.owner == owner)
 
     def shares(self) -> dict[str, int]:
-        """How many buckets each owner has."""
+        """The number of buckets of each owner."""
         return shares(self.pieces)
 
 
@@ -63,7 +62,7 @@ def split(buckets: int, owners: Sequence[str]) -> Cover:
 
 
 def shares(pieces: Iterable[BucketRange]) -> dict[str, int]:
-    """How many buckets each owner has."""
+    """The number of buckets of each owner."""
     held: dict[str, int] = {}
     for piece in pieces:
         held[piece.owner] = held.get(piece.owner, 0) + piece.size
@@ -78,9 +77,9 @@ def quotas(buckets: int, members: Sequence[str], held: Mapping[str, int], least:
 
 
 def rebalance(pieces: Sequence[BucketRange], quota: Mapping[str, int]) -> list[BucketRange]:
-    """Give every owner its quota of the pieces' buckets with the fewest buckets changing hands.
+    """Give every owner its quota of the pieces' buckets and move as few buckets as possible.
 
-    The quotas add up to the buckets of the pieces; owners without a quota (NOBODY among them) lose what they have.
+    The quotas add up to the buckets of the pieces. Owners without a quota (also NOBODY) lose their buckets.
     """
     kept, free = _release(pieces, quota)
     held = shares(kept)
@@ -92,7 +91,7 @@ def rebalance(pieces: Sequence[BucketRange], quota: Mapping[str, int]) -> list[B
 
 
 def join(pieces: Iterable[BucketRange]) -> Iterator[BucketRange]:
-    """The same pieces, in order, with neighbours of one owner made into one."""
+    """The same pieces, in order, with adjacent pieces of one owner joined."""
     last: BucketRange | None = None
     for piece in pieces:
         if last is not None and last.owner == piece.owner and last.end + 1 == piece.start:
@@ -120,7 +119,7 @@ def overlay(upper: Sequence[BucketRange], lower: Sequence[BucketRange]) -> Itera
 
 
 def _release(pieces: Sequence[BucketRange], quota: Mapping[str, int]) -> tuple[list[BucketRange], list[BucketRange]]:
-    """What is kept, and what owners have beyond their quota: small pieces whole, then the tail of a larger one."""
+    """The kept pieces, and the buckets above the quotas: small pieces whole, then the tail of a larger one."""
     excess = {name: count - quota.get(name, 0) for name, count in shares(pieces).items()}
     kept, free = [], []
     for piece in sorted(pieces, key=lambda one: (one.size, one.start)):
@@ -138,7 +137,7 @@ def _release(pieces: Sequence[BucketRange], quota: Mapping[str, int]) -> tuple[l
 
 
 def _give_to_neighbours(kept: list[BucketRange], free: list[BucketRange], need: dict[str, int]) -> list[BucketRange]:
-    """Let free pieces grow onto the pieces beside them, as far as those owners have room; what remains."""
+    """Give free pieces to the owners of adjacent pieces, as far as their quotas allow; the remaining pieces."""
     ends = {piece.end + 1: piece.owner for piece in kept}
     starts = {piece.start - 1: piece.owner for piece in kept}
     rest = []
@@ -161,7 +160,7 @@ def _give_to_neighbours(kept: list[BucketRange], free: list[BucketRange], need: 
 
 
 def _give_to_neediest(free: list[BucketRange], need: Mapping[str, int]) -> Iterator[BucketRange]:
-    """Hand out the rest, large pieces to those who need most, so that few pieces are cut."""
+    """Distribute the rest, large pieces to the owners that need most, so that few pieces are cut."""
     queue = sorted(free, key=lambda piece: (piece.size, -piece.start))
     for name, wanted in sorted(need.items(), key=lambda entry: (-entry[1], entry[0])):
         missing = wanted

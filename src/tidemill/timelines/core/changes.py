@@ -1,22 +1,22 @@
-"""A batch of claims or commands, decided as a whole: the answers, and the changes for the store to write.
+"""Decides a batch of claims or commands as a whole: the results, and the changes for the store to write.
 
-A store reads the messages that a batch speaks of, asks here what becomes of them, and writes the changes in the same
-transaction, each under the condition that the message is still at the version that was decided on. Entries of one batch
-take effect in their order, also when two of them speak of the same message.
+A store reads the messages that a batch refers to, calls these functions, and writes the changes in the same
+transaction. Each write requires that the message is still at the version that was decided on. Entries of one batch take
+effect in their order, also when two of them refer to the same message.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.timelines.core.lease import (
-    Bury,
     Cancel,
     Claim,
     Command,
     CommandOutcome,
     LeaseGrant,
     Move,
-    buried_id,
+    MoveToDeadLetters,
+    dead_letter_id,
     decide,
     take,
 )
@@ -24,7 +24,7 @@ from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage
 
 
 class Change(NamedTuple):
-    """A message as it was read and as it becomes (None: it goes away), and the timeline where it then is."""
+    """A message before and after the change (None: it is removed), and the timeline that contains it afterwards."""
 
     before: TimedMessage
     after: TimedMessage | None
@@ -34,7 +34,7 @@ class Change(NamedTuple):
 def plan_schedule(
     known: Iterable[TimedMessage], messages: Sequence[NewMessage]
 ) -> tuple[dict[str, Scheduled], list[NewMessage]]:
-    """The places of the ids that are there already, and the messages that are new, each id once."""
+    """The results for ids that exist already, and the messages that are new, each id once."""
     there = {old.id: Scheduled(old.id, old.seq, old.version, old.due_ms, True, old.scheduled_ms) for old in known}
     fresh: dict[str, NewMessage] = {}
     for message in messages:
@@ -46,7 +46,7 @@ def plan_schedule(
 def answer_schedule(
     there: Mapping[str, Scheduled], fresh: Mapping[str, int], messages: Sequence[NewMessage]
 ) -> list[Scheduled]:
-    """An answer for each message; of several with one new id, the first is the one that was kept."""
+    """A result for each message; of several with one new id, the first is the one that was stored."""
     answers = []
     first: dict[str, Scheduled] = {}
     for message in messages:
@@ -64,7 +64,7 @@ def answer_schedule(
 def plan_leases(
     timeline: str, messages: Iterable[TimedMessage], claims: Sequence[Claim], now_ms: int, early_ms: int
 ) -> tuple[list[LeaseGrant | None], list[Change]]:
-    """The leases that the claims get, and what they change."""
+    """The leases that the claims get, and the changes they make."""
     there = {message.seq: message for message in messages}
     leases: list[LeaseGrant | None] = []
     changes = []
@@ -81,7 +81,7 @@ def plan_leases(
 
 
 def targets(commands: Sequence[Command]) -> tuple[list[int], list[str]]:
-    """The messages that the commands speak of: some by number, some by id."""
+    """The messages that the commands refer to: some by number, some by id."""
     numbers = [command.seq for command in commands if not isinstance(command, Cancel | Move)]
     ids = [command.id for command in commands if isinstance(command, Cancel | Move)]
     return numbers, ids
@@ -90,7 +90,7 @@ def targets(commands: Sequence[Command]) -> tuple[list[int], list[str]]:
 def plan_commands(
     timeline: str, messages: Iterable[TimedMessage], commands: Sequence[Command], now_ms: int
 ) -> tuple[list[CommandOutcome], list[Change]]:
-    """The outcome of each command, and what they change together."""
+    """The outcome of each command, and the changes of all commands together."""
     there = {message.seq: message for message in messages}
     seq_of = {message.id: message.seq for message in there.values()}
     changes: dict[int, Change] = {}
@@ -103,12 +103,12 @@ def plan_commands(
         if outcome is not CommandOutcome.DONE or message is None:
             continue
         del there[seq]
-        home = timeline
-        if isinstance(command, Bury) and after is not None:
-            home = command.to
-            after = after._replace(id=buried_id(timeline, after.id, seq))
+        target = timeline
+        if isinstance(command, MoveToDeadLetters) and after is not None:
+            target = command.to
+            after = after._replace(id=dead_letter_id(timeline, after.id, seq))
         elif after is not None:
             there[seq] = after
         first = changes.get(seq)
-        changes[seq] = Change(first.before if first else message, after, home)
+        changes[seq] = Change(first.before if first else message, after, target)
     return outcomes, list(changes.values())

@@ -1,20 +1,21 @@
 """Dealers: how the buckets of a timeline are dealt to its consumers.
 
-*Simple ranges*: the consumers, in the order of their ids, get even ranges. It needs no memory, so that brokers agree
-without talking, but when a consumer leaves nearly every range shifts and nobody stands in for it.
+*Simple ranges*: the consumers, in the order of their ids, get even ranges. This needs no state, so brokers agree
+without messages. But when a consumer leaves, nearly every range shifts, and there is no backup for it.
 
 *Rack-aware*: every bucket has one primary consumer, and a backup in every rack other than the primary's. Each rack by
-itself covers all buckets, so that any one rack can carry the whole timeline. Consumers start at the front of their
-own buckets and backups at the far end of theirs; where they meet, the lease decides the race. Racks may differ in size:
+itself covers all buckets, so any one rack can carry the whole timeline. Consumers start at the front of their own
+buckets and backups at the far end of theirs. When both try to take a message, the lease decides. Racks may differ in
+size:
 
-- primaries are shared evenly among all consumers, wherever they stand (shares differ by at most one bucket);
-- what each rack backs up is shared so that the members' whole loads (own and backup) differ by at most one bucket;
-  a rack with one consumer backs up everything that is not its own.
+- primaries are divided evenly among all consumers in all racks (shares differ by at most one bucket);
+- the backups of each rack are divided so that the total loads of its members differ by at most one bucket; a rack with
+  one consumer backs up all buckets that are not its own.
 
-Movement is minimal because the deal starts from the previous one: when a consumer leaves, only its buckets move; when
-one comes, it takes an equal part of everybody's and nothing else moves. Each join cuts ranges, though, and after many
-of them the ranges would become splinters; beyond PIECES_PER_MEMBER_MAX the dealer deals afresh, one large move instead
-of slow dealing for ever.
+Movement is minimal because the deal starts from the previous one. When a consumer leaves, only its buckets move. When
+one joins, it takes an equal part from every consumer and nothing else moves. Each join cuts ranges, so after many joins
+they would become very small. Beyond PIECES_PER_MEMBER_MAX the dealer deals from scratch: one large move instead of
+dealing that stays slow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +29,14 @@ PIECES_PER_MEMBER_MAX = 16
 
 
 class DealtConsumer(NamedTuple):
-    """A consumer and the rack it stands in."""
+    """A consumer and its rack."""
 
     id: str
     rack: str = ""
 
 
 class Share(NamedTuple):
-    """What one consumer works on: its own ranges front to back, then its backup ranges from the far end."""
+    """The work of one consumer: its own ranges front to back, then its backup ranges from the far end."""
 
     own: tuple[tuple[int, int], ...]
     backup: tuple[tuple[int, int], ...]
@@ -43,7 +44,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """Who has which buckets: the primary of each, and for each rack who covers it there."""
+    """The owners of the buckets: the primary of each, and its backup in each rack."""
 
     members: tuple[DealtConsumer, ...]
     primary: Cover
@@ -66,7 +67,7 @@ class Deal:
 
 
 def deal_ranges(members: Sequence[DealtConsumer], buckets: int) -> Deal | None:
-    """Even ranges in the order of the consumers' ids, without backups; None when there is nobody."""
+    """Even ranges in the order of the consumers' ids, without backups; None without consumers."""
     if not members:
         return None
     ordered = tuple(sorted(members))
@@ -74,7 +75,7 @@ def deal_ranges(members: Sequence[DealtConsumer], buckets: int) -> Deal | None:
 
 
 def deal_racks(members: Sequence[DealtConsumer], buckets: int, previous: Deal | None = None) -> Deal | None:
-    """Deal to racks of any size, moving as little as possible from the previous deal; None when there is nobody."""
+    """Deal to racks of any size, moving as little as possible from the previous deal; None without consumers."""
     if not members:
         return None
     ordered = tuple(sorted(members, key=lambda member: (member.rack, member.id)))
@@ -103,7 +104,7 @@ def _primary(names: Sequence[str], buckets: int, before: Cover) -> Cover:
 
 
 def _rack(names: Sequence[str], buckets: int, primary: Cover, before: Cover | None) -> Cover:
-    """The cover of one rack: what its members own is theirs, the rest is shared so that whole loads are even."""
+    """The cover of one rack: members keep their own buckets, and the rest is divided so that total loads are even."""
     inside = set(names)
     lower = before.pieces if before else (BucketRange(0, buckets - 1, NOBODY),)
     own, foreign = [], []

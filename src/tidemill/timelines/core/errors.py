@@ -1,4 +1,4 @@
-"""The errors of timelines by the names used here; they live in the model, because the client raises the same ones."""
+"""The errors of timelines. They are defined in the model, because the client raises the same ones."""
 
 from tidemill.model.timeline_errors import (
     BadDueTime,

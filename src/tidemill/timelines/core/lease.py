@@ -1,18 +1,18 @@
 """Leases: the rules by which a message changes hands, and how every change is fenced.
 
-A lease moves the message along its timeline to the lease's end and writes down holder and token. Nothing else marks it
-as taken, and nothing needs to run for it to come back: when its end passes, the message is simply available again.
+A lease moves the message along its timeline to the end of the lease and stores holder and token. Nothing else marks the
+message as taken, and no task has to run to return it: when the lease ends, the message is available again.
 
-A lease is not a lock. A consumer may have stopped for an hour and wake up believing that it still holds the message;
-so every command carries what it believes (token or version), and the store compares it in the same statement that
-writes. What must never happen:
+A lease is not a lock. A consumer may have been paused for an hour and resume with a lease that has ended. So every
+command carries the token or version that its sender saw, and the store compares it in the same statement that writes.
+What must never happen:
 
 - two live leases on one message: a lease is taken only from the version that was seen, and only when due;
-- a stale holder changing anything: token, holder and end of lease are compared at the time of the change;
-- a producer changing a message under a live lease, or another producer group's message at all.
+- a stale holder changes anything: token, holder and end of lease are compared at the time of the change;
+- a producer changes a message under a live lease, or a message of another producer group.
 
-`decide` is the law for all stores: the memory store runs it as it is, the SQL stores say the same in SQL, and one
-contract suite holds all of them to it.
+`decide` is the specification for all stores. The memory store calls it, the SQL stores implement it in SQL, and one
+contract suite tests all of them.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ LEASE_MS_MIN = 1
 LEASE_MS_MAX = 7 * 24 * 3_600_000
 EARLY_MS_MAX = 1_000
 HOLDER_CHARS_MAX = 200
-BURIED_NAME_CHARS_MAX = 100
-"""So much of a timeline's name is in the ids of its dead letters."""
+DEAD_LETTER_NAME_CHARS_MAX = 100
+"""The part of a timeline's name that is in the ids of its dead letters."""
 
 
 class Claim(NamedTuple):
-    """A wish to lease the message `seq` as it was seen at `version`, until `until_ms`.
+    """A request to lease the message `seq` as it was seen at `version`, until `until_ms`.
 
-    `seen_ms` is the due time that it had then: stores look messages up by their place on the timeline.
+    `seen_ms` is the due time that it had then: stores look messages up by their position on the timeline.
     """
 
     seq: int
@@ -51,7 +51,7 @@ class Claim(NamedTuple):
 
 
 class LeaseGrant(NamedTuple):
-    """A live lease. `token` proves it; `attempts` counts this one too."""
+    """A live lease. `token` proves it; `attempts` includes this one."""
 
     seq: int
     token: int
@@ -61,14 +61,14 @@ class LeaseGrant(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """The work is done: the message goes away."""
+    """The work is done: remove the message."""
 
     seq: int
     token: int
 
 
 class Release(NamedTuple):
-    """The holder gives the message back; it is due again at `due_ms`."""
+    """The holder returns the message; it is due again at `due_ms`."""
 
     seq: int
     token: int
@@ -84,7 +84,7 @@ class Extend(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """The producer group takes its message back."""
+    """The producer group withdraws its message."""
 
     id: str
     group: str = ""
@@ -98,22 +98,22 @@ class Move(NamedTuple):
     group: str = ""
 
 
-class Bury(NamedTuple):
-    """Its attempts are used up: the message, seen at `version`, goes to the timeline `to`, due at once."""
+class MoveToDeadLetters(NamedTuple):
+    """The attempts are used up: move the message, seen at `version`, to the timeline `to`, due at once."""
 
     seq: int
     version: int
     to: str
 
 
-Command = Complete | Release | Extend | Cancel | Move | Bury
+Command = Complete | Release | Extend | Cancel | Move | MoveToDeadLetters
 
 
 class CommandOutcome(Enum):
-    """What became of a command."""
+    """The result of a command."""
 
     DONE = "done"
-    MISSING = "missing"  # completed, cancelled or never there; by number also: nobody has had it yet
+    MISSING = "missing"  # completed, cancelled or unknown; by number also: never leased yet
     STALE = "stale"  # the lease has ended, or the message changed since it was seen
     LEASED = "leased"  # a consumer holds it
     NOT_OWNER = "not owner"
@@ -128,13 +128,13 @@ _ERRORS: dict[CommandOutcome, type[errors.TimelineError]] = {
 
 
 def error_of(outcome: CommandOutcome) -> errors.TimelineError | None:
-    """The typed error of an outcome, for those who answer one command at a time; None when it was done."""
+    """The typed error of an outcome, for callers that answer one command at a time; None when it was done."""
     kind = _ERRORS.get(outcome)
     return kind() if kind else None
 
 
 def check_claims(claims: Sequence[Claim], now_ms: int, early_ms: int) -> None:
-    """Refuse the whole batch when one of its leases could not be right, before anything is written."""
+    """Reject the whole batch when one of its claims is invalid, before anything is written."""
     _check_length(len(claims))
     if not 0 <= early_ms <= EARLY_MS_MAX:
         raise errors.BadLease(f"a message can be taken at most {EARLY_MS_MAX} ms early, not {early_ms} ms")
@@ -145,7 +145,7 @@ def check_claims(claims: Sequence[Claim], now_ms: int, early_ms: int) -> None:
 
 
 def check_commands(commands: Sequence[Command], now_ms: int) -> None:
-    """Refuse the whole batch when one of its commands could not be right, before anything is written."""
+    """Reject the whole batch when one of its commands is invalid, before anything is written."""
     _check_length(len(commands))
     for command in commands:
         match command:
@@ -165,10 +165,10 @@ def check_commands(commands: Sequence[Command], now_ms: int) -> None:
 
 
 def take(message: TimedMessage | None, claim: Claim, now_ms: int, early_ms: int = 0) -> TimedMessage | None:
-    """The message under its new lease, or None when the claim comes too early or too late.
+    """The message under its new lease, or None when the claim is too early or too late.
 
-    `early_ms` lets the dispatcher take a waiting message shortly before it is due, to have it on the way in time. A
-    message under a live lease is never taken early: its due time is the end of somebody else's lease.
+    `early_ms` lets the dispatcher take a waiting message shortly before it is due, so that it can be sent in time. A
+    message under a live lease is never taken early: its due time is the end of that lease.
     """
     if message is None or (message.version, message.due_ms) != (claim.version, claim.seen_ms):
         return None
@@ -181,9 +181,9 @@ def take(message: TimedMessage | None, claim: Claim, now_ms: int, early_ms: int 
 
 
 def decide(message: TimedMessage | None, command: Command, now_ms: int) -> tuple[CommandOutcome, TimedMessage | None]:
-    """What becomes of a command on this message, and the message afterwards (None: it is gone, or not changed).
+    """The outcome of a command on this message, and the message afterwards (None: it was removed, or not changed).
 
-    Commands with a number come from those who have had the message: one that is as it was scheduled is not theirs, and
+    Commands with a number come from consumers that have held the message. A message at version 1 was never held, so
     stores need not find it by its number.
     """
     if message is None or (message.version == 1 and not isinstance(command, Cancel | Move)):
@@ -199,15 +199,15 @@ def decide(message: TimedMessage | None, command: Command, now_ms: int) -> tuple
             if message.holder is not None and message.due_ms > now_ms:
                 return CommandOutcome.LEASED, None
             return CommandOutcome.DONE, _owned(message, command)
-        case Bury(_, version, _):
+        case MoveToDeadLetters(_, version, _):
             if message.version != version or message.due_ms > now_ms:
                 return CommandOutcome.STALE, None
-            return CommandOutcome.DONE, _buried(message, now_ms)
+            return CommandOutcome.DONE, _dead(message, now_ms)
 
 
-def buried_id(timeline: str, message_id: str, seq: int) -> str:
-    """The id of a message in the dead-letter timeline: readable, and unlike any other (seq is never given twice)."""
-    origin = f"@{timeline[:BURIED_NAME_CHARS_MAX]}.{seq}"
+def dead_letter_id(timeline: str, message_id: str, seq: int) -> str:
+    """The id of a message in the dead-letter timeline: readable, and unique because a seq is never reused."""
+    origin = f"@{timeline[:DEAD_LETTER_NAME_CHARS_MAX]}.{seq}"
     return message_id[: ID_CHARS_MAX - len(origin)] + origin
 
 
@@ -238,5 +238,5 @@ def _owned(message: TimedMessage, command: Cancel | Move) -> TimedMessage | None
     return message._replace(due_ms=due_ms, scheduled_ms=due_ms, holder=None, version=message.version + 1)
 
 
-def _buried(message: TimedMessage, now_ms: int) -> TimedMessage:
+def _dead(message: TimedMessage, now_ms: int) -> TimedMessage:
     return message._replace(due_ms=now_ms, scheduled_ms=now_ms, holder=None, version=message.version + 1, attempts=0)

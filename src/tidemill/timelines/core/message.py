@@ -1,14 +1,14 @@
-"""A message on a timeline: where it stands, what it carries, and the three states it can be in.
+"""A message on a timeline: its position, its content, and its three possible states.
 
-The state is never stored. It follows from the position on the timeline (`due_ms`), the holder and the time of asking:
+The state is never stored. It follows from the position on the timeline (`due_ms`), the holder and the current time:
 
-    due_ms <= now                 available   (a holder left over here is one whose lease ran out)
+    due_ms <= now                 available   (a holder that is still set had a lease that ended)
     due_ms >  now, no holder      waiting
     due_ms >  now, a holder       leased      (due_ms is the end of the lease)
 
-so that nothing has to run for a message to fall due or for a lease to end. `seq` is the store's own number of a
-message, given once and never again; `version` grows with each change. Together they name one state of one message,
-also when a message of the same natural id was completed and scheduled anew in the meantime.
+So no task has to run when a message becomes due or a lease ends. `seq` is the store's own number of a message and is
+never reused; `version` grows with each change. Together they identify one state of one message, also when a message of
+the same natural id was completed and scheduled again in the meantime.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ KEY_BYTES_MAX = 64 * 1024
 BATCH_MESSAGES_MAX = 10_000
 BATCH_BYTES_MAX = 128 * 1024 * 1024
 FIND_LIMIT_MAX = 10_000
-FIND_BYTES_MAX = 32 * 1024 * 1024  # of bodies in one answer; a first larger one comes alone
+FIND_BYTES_MAX = 32 * 1024 * 1024  # of bodies in one result; a larger first body is returned alone
 HISTOGRAM_BARS_MAX = 10_000
 
 
@@ -37,7 +37,7 @@ class MessageStatus(Enum):
 
 
 class NewMessage(NamedTuple):
-    """A message to be scheduled. The id and the bucket are drawn by the caller, unless the producer gave an id."""
+    """A message to be scheduled. The caller draws the id (unless the producer gave one) and the bucket."""
 
     id: str
     due_ms: int
@@ -48,14 +48,14 @@ class NewMessage(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """The answer for one scheduled message; for a duplicate, the place of the message that was there before."""
+    """The result for one scheduled message; for a duplicate, the position of the existing message."""
 
     id: str
     seq: int
     version: int
     due_ms: int
     duplicate: bool
-    scheduled_ms: int  # the due time that the producer asked for last; `due_ms` is the end of a lease where one is live
+    scheduled_ms: int  # the due time that the producer last asked for; under a live lease `due_ms` is its end
 
 
 class TimedMessage(NamedTuple):
@@ -64,7 +64,7 @@ class TimedMessage(NamedTuple):
     seq: int
     id: str
     due_ms: int  # the position on the timeline; while leased, the end of the lease
-    scheduled_ms: int  # the due time that the producer asked for last; lateness is measured from here
+    scheduled_ms: int  # the due time that the producer last asked for; lateness is measured from it
     bucket: int
     group: str
     holder: str | None
@@ -77,14 +77,14 @@ class TimedMessage(NamedTuple):
 
 
 class TimelinePosition(NamedTuple):
-    """A point in the order of a timeline; `find` goes on after it."""
+    """A point in the order of a timeline; `find` continues after it."""
 
     due_ms: int
     seq: int
 
 
 class Selection(NamedTuple):
-    """Which messages `find` and `tally` look at: due times in [start_ms, end_ms), and what else is given."""
+    """The messages that `find` and `tally` cover: due times in [start_ms, end_ms), and the other given conditions."""
 
     start_ms: int = 0
     end_ms: int = DUE_MS_MAX + 1
@@ -104,32 +104,32 @@ def status_of(due_ms: int, holder: str | None, now_ms: int) -> MessageStatus:
 
 
 def check_due(due_ms: int) -> None:
-    """Refuse a due time that no calendar has. A past one is fine: it is delivered now."""
+    """Reject a due time outside of the calendar. A past one is valid: it is delivered now."""
     if not 0 <= due_ms <= DUE_MS_MAX:
         raise BadDueTime(f"due time {due_ms} ms is not between 1970 and the year 9999")
 
 
 def check_id(message_id: str) -> None:
-    """Refuse an id that could not be typed, printed or stored by each of the stores."""
+    """Reject an id that could not be typed, printed or stored by each of the stores."""
     if not message_id or len(message_id) > ID_CHARS_MAX or not message_id.isprintable():
         shown = ascii(message_id[:40])
         raise BadMessageId(f"message id {shown} must have 1 to {ID_CHARS_MAX} printable characters")
 
 
 def check_group(group: str) -> None:
-    """Refuse a producer group that could not be stored."""
+    """Reject a producer group that could not be stored."""
     if len(group) > GROUP_CHARS_MAX or not group.isprintable():
         raise BadMessageId(f"a producer group must have at most {GROUP_CHARS_MAX} printable characters")
 
 
 def check_find(selection: Selection, limit: int) -> None:
-    """Refuse a listing without an end."""
+    """Reject a listing without a bound."""
     if limit > FIND_LIMIT_MAX or len(selection.ids or ()) > BATCH_MESSAGES_MAX:
         raise BatchTooLarge(f"at most {FIND_LIMIT_MAX} messages can be listed at a time")
 
 
 def resumed(selection: Selection, after: TimelinePosition | None) -> Selection:
-    """The selection from the place on: stores look up the first due time, and need not walk what was listed before."""
+    """The selection from this position on, so that stores need not read what was listed before."""
     if after is None or after.due_ms <= selection.start_ms:
         return selection
     return selection._replace(start_ms=after.due_ms)
@@ -143,9 +143,9 @@ def bar_width_ms(selection: Selection, bars: int) -> int:
 
 
 def bar_ranges(selection: Selection, now_ms: int, bars: int) -> list[tuple[int, int]]:
-    """The due times [from, to) of each bar that messages of the selection can have, as far as their state goes by time.
+    """The due times [from, to) of each bar, limited to those that messages of the selected status can have.
 
-    The ranges of bars that can have none are empty.
+    The range of a bar without such due times is empty.
     """
     width_ms = bar_width_ms(selection, bars)
     low, high = selection.start_ms, selection.end_ms
@@ -158,7 +158,7 @@ def bar_ranges(selection: Selection, now_ms: int, bars: int) -> list[tuple[int, 
 
 
 def selected(message: TimedMessage, selection: Selection, now_ms: int) -> bool:
-    """Whether the message is one of the selection."""
+    """Whether the message is in the selection."""
     if not selection.start_ms <= message.due_ms < selection.end_ms:
         return False
     if selection.status is not None and status_of(message.due_ms, message.holder, now_ms) is not selection.status:
@@ -169,7 +169,7 @@ def selected(message: TimedMessage, selection: Selection, now_ms: int) -> bool:
 
 
 def within_bytes(messages: Iterable[TimedMessage]) -> Iterator[TimedMessage]:
-    """The messages as far as their bodies fit into one answer; the first in any case."""
+    """The messages whose bodies fit into one result; at least the first."""
     total = 0
     for message in messages:
         total += message.size
@@ -179,7 +179,7 @@ def within_bytes(messages: Iterable[TimedMessage]) -> Iterator[TimedMessage]:
 
 
 def check_new(messages: Sequence[NewMessage], body_bytes_max: int) -> None:
-    """Refuse the whole batch when one of its messages cannot be kept, before anything is written."""
+    """Reject the whole batch when one of its messages is invalid, before anything is written."""
     if len(messages) > BATCH_MESSAGES_MAX:
         raise BatchTooLarge(f"{len(messages)} messages in one batch; at most {BATCH_MESSAGES_MAX}")
     if sum(len(message.body) for message in messages) > BATCH_BYTES_MAX:

@@ -1,17 +1,18 @@
-"""Windows on which several brokers agree without a word between them.
+"""Windows on which several brokers agree without messages between them.
 
-Each broker knows the same seats (who is registered, and since when) and has the same time. Who works in a window, and
-on which buckets, follows from these two alone: no deal before it is remembered, so that a broker that came a moment ago
+Each broker knows the same places (the registered consumers, and since when) and has the same time. The members of a
+window, and their buckets, follow from these two alone. No earlier deal is remembered, so a broker that has just started
 deals as all the others do. Hence, unlike in `windows.py`:
 
-- who sat down in time for everybody to hear of it (`SETTLE_MS`) works from the next window on; where nobody did, all
-  who are there work at once;
-- when somebody is lost, the buckets of the window are dealt anew among those who are left, at once: a broker could not
-  tell from the seats who had been there before;
-- a new deal may move more buckets than it must.
+- a consumer that registered early enough for all brokers to see it (`SETTLE_MS`) works from the next window on; if
+  there is none, all registered consumers work at once;
+- when a consumer is lost, the buckets of the window are dealt again at once among the remaining ones. A broker could
+  not see from the places which consumers were there before;
+- a new deal may move more buckets than necessary.
 
-While news is on its way two brokers may take the same bucket for theirs, or none may. The first is decided by the
-lease; the second by the news, or by the backups of other racks, who take what is late by `HELP_AFTER_MS`.
+While a change is in flight, two brokers may both own a bucket, or none may. The lease resolves the first case. The
+second ends when the change arrives. Until then the backups in other racks take messages that are late by
+`HELP_AFTER_MS`.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -28,7 +29,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class ConsumerPlace(NamedTuple):
-    """A consumer that is registered, since when, and whether it is connected to this broker."""
+    """A registered consumer, since when, and whether it is connected to this broker."""
 
     member: DealtConsumer
     since_ms: int
@@ -55,34 +56,34 @@ class SharedWindows:
         self._buckets = buckets
         self._enrol = enrol
         self._withdraw = withdraw
-        self._seats: dict[str, ConsumerPlace] = {}
+        self._places: dict[str, ConsumerPlace] = {}
         self._next: Deal | None = None
 
     def join(self, member: DealtConsumer, now_ms: int) -> None:
-        """A consumer is here: the others have to know before it can work."""
+        """Register a consumer that connected here; the other brokers must see it before it can work."""
         self._enrol(member)
         self.turn(now_ms)
 
     def leave(self, consumer: str, now_ms: int) -> None:
-        """A consumer that was here is gone; this broker need not wait for the news of it."""
+        """Remove a consumer that disconnected here, without waiting for the registry to report it."""
         self._withdraw(consumer)
-        if self._seats.pop(consumer, None) is not None:
+        if self._places.pop(consumer, None) is not None:
             self._deal_again()
         self.turn(now_ms)
 
-    def told(self, seats: Iterable[ConsumerPlace], now_ms: int) -> None:
-        """All who are registered now."""
-        self._seats = {seat.member.id: seat for seat in seats}
+    def update(self, places: Iterable[ConsumerPlace], now_ms: int) -> None:
+        """Replace the places by all that are registered now."""
+        self._places = {place.member.id: place for place in places}
         self.turn(now_ms)
         self._deal_again()
 
     def prepare(self) -> Deal | None:
-        """The deal of the next window, as far as one can know in this one."""
+        """The deal of the next window, as far as it can be known in this one."""
         self._next = self._dealt(self._working(self.ends_ms), self.deal, self._next)
         return self._next
 
     def turn(self, now_ms: int) -> bool:
-        """Move on to the window of `now_ms`; whether the deal changed with it."""
+        """Advance to the window of `now_ms`; whether the deal changed with it."""
         if now_ms < self.ends_ms:
             return False
         self.ends_ms = (now_ms // self._window_ms + 1) * self._window_ms
@@ -91,11 +92,11 @@ class SharedWindows:
         return self.deal is not before
 
     def others(self, consumer: str) -> bool:
-        """Whether anybody else could do the work of this one."""
-        return any(name != consumer for name in self._seats)
+        """Whether another consumer could do the work of this one."""
+        return any(name != consumer for name in self._places)
 
     def candidates(self, bucket: int) -> tuple[str, ...]:
-        """Who may work on the bucket now: its primary, then its backups."""
+        """The consumers that may work on the bucket now: its primary, then its backups."""
         return () if self.deal is None else self.deal.candidates(bucket)
 
     def first_candidate(self, bucket: int) -> str | None:
@@ -125,12 +126,12 @@ class SharedWindows:
         self.prepare()
 
     def _working(self, start_ms: int) -> tuple[DealtConsumer, ...]:
-        seats = sorted(self._seats.values())
-        settled = tuple(seat.member for seat in seats if seat.since_ms + self._settle_ms <= start_ms)
-        return settled or tuple(seat.member for seat in seats)
+        places = sorted(self._places.values())
+        settled = tuple(place.member for place in places if place.since_ms + self._settle_ms <= start_ms)
+        return settled or tuple(place.member for place in places)
 
     def _dealt(self, members: tuple[DealtConsumer, ...], *known: Deal | None) -> Deal | None:
-        """The deal among these; a known one where it is that already."""
+        """The deal among these members; a known deal if it has the same members."""
         for deal in known:
             if deal is not None and sorted(deal.members) == list(members):
                 return deal

@@ -1,9 +1,9 @@
-"""A timeline as a whole: its name, its settings, and its life from *creating* over *ready* to *deleting*.
+"""A timeline: its name, its settings, and its lifecycle from *creating* over *ready* to *deleting*.
 
 A timeline is created in the state *creating*, is usable when the store is ready for it, and is deleted in bounded
-steps: `Delete` answers at once and makes the timeline unusable, `Purge` removes some messages at a time, and the last
-purge frees the name. Each step is one durable write, so that whoever finds a timeline in *creating* or *deleting* after
-a crash can go on with `MakeReady` or `Purge`. Each timeline has a number that is never given twice: what is left of an
+steps. `Delete` returns at once and makes the timeline unusable, `Purge` removes some messages at a time, and the last
+purge frees the name. Each step is one durable write, so a broker that finds a timeline in *creating* or *deleting*
+after a crash can continue with `MakeReady` or `Purge`. Each timeline has a number that is never reused, so data of an
 old timeline can never appear in a new one of the same name.
 """
 
@@ -25,24 +25,24 @@ from tidemill.timelines.core.errors import (
 )
 from tidemill.timelines.core.lease import LEASE_MS_MAX, LEASE_MS_MIN
 
-NAME_CHARS_MAX = 249  # as Kafka's topics, so that each topic can have a timeline of its name
+NAME_CHARS_MAX = 249  # as for Kafka's topics, so that each topic can have a timeline of its name
 PURGE_MESSAGES_MAX = 10_000
 WINDOW_MS_MAX = 3_600_000
 BODY_BYTES_LIMIT = 64 * 1024 * 1024
 ATTEMPTS_LIMIT = 1_000_000
 
 TIMELINE = "timeline:"
-"""Before the name of a timeline for dead letters."""
+"""The prefix of a timeline in the setting `dead_letter`."""
 SCHEDULE = "__schedule."
-"""Before the name of a topic: the timeline of its records for later."""
-WAITING_ROOM = "__waiting."
-"""The same where a journal with copies says what waits, and the timeline only follows it."""
+"""The prefix of the timeline that holds the scheduled records of a topic."""
+WAITING_PREFIX = "__waiting."
+"""The same prefix when a replicated journal is the source of truth, and the timeline only follows it."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class TimelineState(Enum):
-    """Where a timeline is in its life."""
+    """The state of a timeline in its lifecycle."""
 
     CREATING = "creating"
     READY = "ready"
@@ -62,13 +62,13 @@ class TimelineSettings:
 
     lease_ms: int = 30_000
     max_attempts: int = 0  # 0: no limit
-    dead_letter: str = ""  # "timeline:NAME" or "topic:NAME"; needed when there is a limit of attempts
+    dead_letter: str = ""  # "timeline:NAME" or "topic:NAME"; required with max_attempts
     window_ms: int = 10_000
     body_bytes_max: int = 1024 * 1024
     dealer: DealerKind = DealerKind.RACKS
 
     def check(self) -> None:
-        """Refuse values that make no sense, alone or together."""
+        """Reject values that are invalid, alone or together."""
         _within("lease_ms", self.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
         _within("max_attempts", self.max_attempts, 0, ATTEMPTS_LIMIT)
         _within("window_ms", self.window_ms, 1, WINDOW_MS_MAX)
@@ -76,10 +76,10 @@ class TimelineSettings:
         kind, _, name = self.dead_letter.partition(":")
         if self.dead_letter and (kind not in {"timeline", "topic"} or not _NAME.fullmatch(name)):
             raise BadSetting(f"dead_letter {self.dead_letter[:100]!r} must be timeline:NAME or topic:NAME")
-        if name in INTERNAL or name.startswith((SCHEDULE, WAITING_ROOM)):
-            raise BadSetting(f"dead_letter {self.dead_letter!r} is the broker's own; choose another name")
+        if name in INTERNAL or name.startswith((SCHEDULE, WAITING_PREFIX)):
+            raise BadSetting(f"dead_letter {self.dead_letter!r} is an internal name of the broker; choose another name")
         if self.max_attempts and not self.dead_letter:
-            raise BadSetting("max_attempts needs dead_letter: say where messages go after the last attempt")
+            raise BadSetting("max_attempts needs dead_letter: set where messages go after the last attempt")
 
     def exhausted(self, attempts: int) -> bool:
         """Whether a message that was leased `attempts` times must not be tried again."""
@@ -91,7 +91,7 @@ class TimelineSettings:
 
     @classmethod
     def from_json(cls, text: str) -> "TimelineSettings":
-        """Read what `to_json` wrote; a setting that a later version added is left out."""
+        """Read the output of `to_json`; settings of a later version are ignored."""
         known = {one.name for one in fields(cls)}
         values = {name: value for name, value in json.loads(text).items() if name in known}
         return cls(**{**values, "dealer": DealerKind(values.get("dealer", DealerKind.RACKS.value))})
@@ -108,14 +108,14 @@ class TimelineInfo:
 
 
 class Created(NamedTuple):
-    """A timeline that there is now, and whether it was not there before."""
+    """A timeline that exists now, and whether it was created by this call."""
 
     timeline: TimelineInfo
     is_new: bool
 
 
 class Catalogue(NamedTuple):
-    """All timelines, and the store's own clock where it has one (to notice drift); None: the clock of this machine."""
+    """All timelines, and the store's own clock (to notice drift); None if the store uses the clock of this machine."""
 
     timelines: tuple[TimelineInfo, ...]
     now_ms: int | None
@@ -123,7 +123,7 @@ class Catalogue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Enter the timeline in the catalogue. The same again changes nothing."""
+    """Add the timeline to the catalogue. Repeating it changes nothing."""
 
     name: str
     settings: TimelineSettings = field(default_factory=TimelineSettings)
@@ -131,7 +131,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class MakeReady:
-    """The store is ready for the timeline: clients may come."""
+    """The store is ready for the timeline: clients may use it."""
 
     name: str
 
@@ -163,30 +163,30 @@ Step = Create | MakeReady | Alter | Delete | Purge
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that could not also be a topic's."""
+    """Reject a name that could not also be a topic's."""
     if name in {".", ".."} or len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
         raise BadTimelineName(f"timeline name {name[:60]!a} must be 1 to {NAME_CHARS_MAX} of a-z A-Z 0-9 . _ -")
 
 
 def refuse_kept(name: str) -> None:
-    """Refuse what only the broker may do to a timeline of records for later."""
-    if name.startswith((SCHEDULE, WAITING_ROOM)):
+    """Reject operations that only the broker may do on a timeline of scheduled records."""
+    if name.startswith((SCHEDULE, WAITING_PREFIX)):
         raise BadTimelineName(
-            f"timeline {name!r} is kept by the broker, for records of a topic that wait for their time"
+            f"timeline {name!r} is managed by the broker for scheduled records of a topic; use that topic instead"
         )
 
 
 def refuse_followed(name: str) -> None:
-    """Refuse a change that would be lost when the timeline moves to another broker."""
-    if name.startswith(WAITING_ROOM):
-        topic = name.removeprefix(WAITING_ROOM)
+    """Reject a change that would be lost when the timeline moves to another broker."""
+    if name.startswith(WAITING_PREFIX):
+        topic = name.removeprefix(WAITING_PREFIX)
         raise BadTimelineName(
-            f"what waits for topic {topic!r} is changed through it: send a record with the header tidemill-cancel"
+            f"scheduled records of {topic!r} are changed through the topic: send it a record with tidemill-cancel"
         )
 
 
 def check_chain(name: str, settings: TimelineSettings, timelines: Mapping[str, TimelineInfo]) -> None:
-    """Refuse dead letters that come back to their own timeline: its messages would never end."""
+    """Reject dead letters that lead back to their own timeline, because its messages would never end."""
     seen, target = {name}, settings.dead_letter
     while target.startswith(TIMELINE):
         following = target.removeprefix(TIMELINE)
@@ -202,7 +202,7 @@ def usable(timeline: TimelineInfo | None, name: str) -> TimelineInfo:
     if timeline is None:
         raise UnknownTimeline(f"there is no timeline {name!r}; create it with: tidemill timeline create {name}")
     if timeline.state is TimelineState.CREATING:
-        raise TimelineNotReady(f"timeline {name!r} is still being created")
+        raise TimelineNotReady(f"timeline {name!r} is still being created; try again")
     if timeline.state is TimelineState.DELETING:
         raise TimelineDeleting(f"timeline {name!r} is being deleted")
     return timeline
@@ -238,7 +238,7 @@ def _created(timeline: TimelineInfo | None, step: Create, number: int) -> Timeli
     if timeline is None:
         return TimelineInfo(step.name, number, TimelineState.CREATING, step.settings)
     if timeline.state is TimelineState.DELETING:
-        raise TimelineDeleting(f"timeline {step.name!r} is being deleted; its name is free when that is finished")
+        raise TimelineDeleting(f"timeline {step.name!r} is being deleted; create it when the deletion has finished")
     if timeline.settings != step.settings:
         raise TimelineExists(
             f"timeline {step.name!r} exists with other settings; change them with: tidemill timeline alter {step.name}"

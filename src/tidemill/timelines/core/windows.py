@@ -1,13 +1,14 @@
-"""Windows: when the buckets of a timeline are dealt anew.
+"""Windows: when the buckets of a timeline are dealt again.
 
-Dealing at every join and leave would make every consumer's prefetched messages worthless each time. So time is cut into
-windows, aligned to the clock so that all brokers turn at the same instant, and the deal changes only when a window
-turns. In each window the deal of the next one is prepared:
+Dealing at every join and leave would discard every consumer's prefetched messages each time. So time is divided into
+windows, aligned to the clock so that all brokers change at the same instant, and the deal changes only with a window.
+In each window the deal of the next one is prepared:
 
-- a new consumer starts in the next window, except when nobody is working: then there is nothing to disturb and
-  everything to gain, and it starts at once;
-- a lost consumer's free messages go to its backups at once, and in the next window to whoever is dealt its buckets;
-- its leased messages come back when their leases end, in the window of that time.
+- a new consumer starts in the next window, except when no consumer is working: then there is nothing to disturb, and
+  it starts at once;
+- the unleased messages of a lost consumer go to its backups at once, and in the next window to the new owners of its
+  buckets;
+- its leased messages return when their leases end, in the window of that time.
 """
 
 from tidemill.timelines.core.buckets import BUCKETS
@@ -16,7 +17,7 @@ from tidemill.timelines.core.timeline import DealerKind
 
 
 class Windows:
-    """The windows of one timeline: who is there, the deal of this window and the one prepared for the next."""
+    """The windows of one timeline: its consumers, the deal of this window and the one prepared for the next."""
 
     def __init__(self, window_ms: int, *, dealer: DealerKind = DealerKind.RACKS, buckets: int = BUCKETS) -> None:
         self.ends_ms = 0
@@ -30,7 +31,7 @@ class Windows:
         self._prepared = True
 
     def join(self, member: DealtConsumer, now_ms: int) -> None:
-        """A consumer is there; it starts in the next window, or at once if nobody works in this one."""
+        """Add a consumer; it starts in the next window, or at once if no consumer works in this one."""
         self.turn(now_ms)
         self._members[member.id] = member
         self._prepared = False
@@ -38,7 +39,7 @@ class Windows:
             self._start()
 
     def leave(self, consumer: str, now_ms: int) -> None:
-        """A consumer is gone; its backups take over now. Those who wait to start do so if nobody is left."""
+        """Remove a consumer; its backups take over now. If none is left, the waiting consumers start."""
         self.turn(now_ms)
         if self._members.pop(consumer, None) is None:
             return
@@ -59,7 +60,7 @@ class Windows:
         return self._next
 
     def turn(self, now_ms: int) -> bool:
-        """Move on to the window of `now_ms`; whether the deal changed with it."""
+        """Advance to the window of `now_ms`; whether the deal changed with it."""
         if now_ms < self.ends_ms:
             return False
         self.ends_ms = (now_ms // self._window_ms + 1) * self._window_ms
@@ -68,17 +69,17 @@ class Windows:
         return self.deal is not before
 
     def others(self, consumer: str) -> bool:
-        """Whether anybody else could do the work of this one."""
+        """Whether another consumer could do the work of this one."""
         return any(name != consumer for name in self._members)
 
     def candidates(self, bucket: int) -> tuple[str, ...]:
-        """Who may work on the bucket now: its primary, then its backups, as far as they are there."""
+        """The consumers that may work on the bucket now: its primary, then its backups, if they are connected."""
         if self.deal is None:
             return ()
         return tuple(name for name in self.deal.candidates(bucket) if name in self._working)
 
     def first_candidate(self, bucket: int) -> str | None:
-        """The first of the candidates; asked for every message, so it does without the others where it can."""
+        """The first of the candidates; called for every message, so it avoids computing the others."""
         if self.deal is None:
             return None
         primary = self.deal.primary.owner(bucket)

@@ -1,4 +1,4 @@
-"""Timelines in PostgreSQL: shared by many brokers."""
+"""Timelines in PostgreSQL, shared by many brokers."""
 
 from tidemill.timelines.postgres.store import PostgresStore, open_store
 

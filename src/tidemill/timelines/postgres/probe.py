@@ -1,4 +1,4 @@
-"""Who answers at an address: for those who want to know before a broker starts. Nothing is changed there."""
+"""Probes a PostgreSQL address before a broker starts. It changes nothing there."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ VISIT_SECONDS = 3.0
 
 
 class PostgresProbe(NamedTuple):
-    """A server, and the version of the tables that are there: 0 where there are none yet."""
+    """A server, and the version of its tables: 0 when there are none yet."""
 
     server: str
     schema: int
@@ -18,7 +18,7 @@ class PostgresProbe(NamedTuple):
 
 
 async def visit(url: str) -> PostgresProbe:
-    """What is there; StoreUnavailable when nobody answers, or does not let us in."""
+    """Probe the server; StoreUnavailable when it does not answer, or rejects the login."""
     with translated():
         connection = await asyncpg.connect(url, timeout=VISIT_SECONDS)
         try:

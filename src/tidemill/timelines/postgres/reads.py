@@ -1,4 +1,4 @@
-"""What is read from PostgreSQL: the catalogue, messages in order, and counts."""
+"""Reads from PostgreSQL: the catalogue, messages in order, and counts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,14 +21,15 @@ COLUMNS = (
     " s.size, s.key"
 )
 TABLES = ("tidemill.fresh", "tidemill.sorted")
-"""Where the row of a message may be: in one of them at any instant."""
+"""The tables that may contain the row of a message; it is in exactly one of them at any instant."""
 AT = "m.timeline = {0} AND (m.due_ms, m.seq) >= ({1}, {2}) AND (m.due_ms, m.seq) <= ({1}, {2})"
-"""Rows are looked up by their place on the timeline, and there is no index of their numbers: in that of places those
-that are due together are beside each other. Only as a range do both columns make the planner take it."""
+"""Rows are looked up by their position on the timeline; there is no index of their numbers. In the index of positions,
+messages that are due together are next to each other. The planner uses both columns only for a range.
+"""
 _ROWS = "(SELECT * FROM tidemill.fresh UNION ALL SELECT * FROM tidemill.sorted) m"
 _PLACED = f"CROSS JOIN LATERAL (SELECT * FROM {_ROWS} WHERE {AT} OFFSET 0) m"  # noqa: S608 (own text)
-# What a few messages need of another table is looked up one by one: joined, the planner of a long timeline would rather
-# read all there is. A body comes with its row, which is not looked for again.
+# The few rows that are needed from another table are looked up one by one. With a join, the planner would read all of a
+# long timeline. A body is returned with its row, so it is not looked up again.
 _STATES = """(
     SELECT m.seq, m.timeline, m.id, coalesce(c.due_ms, m.due_ms) AS due_ms,
            coalesce(c.scheduled_ms, m.due_ms) AS scheduled_ms, m.bucket, m.producer_group, c.holder,
@@ -38,7 +39,7 @@ _STATES = """(
     LEFT JOIN LATERAL (SELECT * FROM tidemill.changed c WHERE c.seq = m.seq OFFSET 0) c ON true
 ) s"""
 STATES = _STATES.format(_ROWS)
-"""Messages in any state, for those who know which ones they want."""
+"""Messages in any state, for callers that know which ones they need."""
 STATES_AT = _STATES.format(
     f"unnest($2::bigint[], $3::bigint[]) AS g (seq, row_ms) {_PLACED.format('$1', 'g.row_ms', 'g.seq')}"
 )

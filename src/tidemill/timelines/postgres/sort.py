@@ -1,15 +1,15 @@
-"""Writes new messages anew in the order of the timeline: late, and many at once.
+"""Rewrites new messages in the order of the timeline: late, and many at once.
 
-Messages come in any order of their due times and leave in just that order. Left where it was scheduled, each message of
-a long timeline would be on another page of the file and of the index by due time when it is read, leased and removed,
-and the server logs a page as a whole when it is changed for the first time since a checkpoint. So when there are many
-fresh messages, they are gone through in the order of their timeline, and each is moved to `sorted`, behind the one
-before it. Those that are due together then lie together: in a few runs, each in order.
+Messages arrive in any order of their due times and leave in that order. Left where it was scheduled, each message of a
+long timeline would be on another page of the file and of the index by due time when it is read, leased and removed. The
+server logs a whole page when it is changed for the first time since a checkpoint. So when there are many fresh
+messages, a pass reads them in the order of their timeline and moves each to `sorted`, after the one before it. Messages
+that are due together are then stored together: in a few runs, each in order.
 
-Messages that are due soon are left alone: they will be gone soon, and a row that is being moved cannot be leased. So
-are those that were leased or moved in time, which may be due at another time than their rows say. Every step is a
-transaction of its own, and a message is whole before and after it, so nothing is lost by a crash; what was not sorted
-is found by the next pass. One broker sorts at a time.
+Messages that are due soon are not moved: they will be removed soon, and a row that is being moved cannot be leased.
+Messages that were leased or moved in time are not moved either, because they may be due at another time than their rows
+say. Every step is a transaction of its own, and a message is complete before and after it, so a crash loses nothing.
+The next pass finds what was not sorted. One broker sorts at a time.
 """
 
 import asyncio
@@ -24,18 +24,19 @@ from tidemill.timelines.core.message import TimelinePosition
 FRESH_MIN = 1_500_000
 FRESH_MAX = 6_000_000
 FRESH_PER_PAGE = 8
-"""A pass begins when there are FRESH_MIN fresh messages: so many lie together by themselves, in memory, and are gone
-before it is worth the while to move them. Each pass writes to all pages of the index by due time, so on longer
-timelines it waits for FRESH_PER_PAGE messages for each of these, at most FRESH_MAX."""
+"""A pass starts when there are FRESH_MIN fresh messages. Fewer fit into memory, and are removed before moving them pays
+off. Each pass writes to all pages of the index by due time, so on longer timelines it waits for FRESH_PER_PAGE messages
+for each of these pages, at most FRESH_MAX.
+"""
 STEP_ROWS = 2_000
 FEW_PAGES = 100
 NEAR_MS = 60_000
 SORT_LOCK = 0x544D5453  # one number for all brokers: "TMTS"
 
 _LAST_SEQ = 2**63 - 1
-# Each row is looked up by its place, one after the other. Whoever holds one of them goes first: a pass that would wait
-# gives up, and the next one comes by. A step that is lost with the server's memory is as if it had not been taken.
-_MANNERS = """
+# Each row is looked up by its position, one after the other. Other transactions have priority: a pass that would wait
+# for a lock gives up, and a later one tries again. A step that is lost when the server crashes never happened.
+_SESSION_SETTINGS = """
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 SET lock_timeout = '100ms';
@@ -67,29 +68,29 @@ log = structlog.get_logger(__name__)
 
 
 class Sorter:
-    """Finds out when to sort, and does it beside the calls of the store."""
+    """Decides when to sort, and sorts concurrently with the calls of the store."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self.now_ms: int | None = None
-        """The time of the last call that told one; nothing is sorted before."""
+        """The time of the last call that passed one; nothing is sorted before."""
         self._pool = pool
         self._left = FRESH_MIN
-        """How many more messages are scheduled here until it is worth a look."""
+        """How many more messages must be scheduled here before the next check."""
         self._task: asyncio.Task[None] | None = None
 
     def scheduled(self, count: int) -> None:
-        """So many messages more are fresh."""
+        """Count messages that were scheduled."""
         self._left -= count
         if self._left <= 0 and self.now_ms is not None and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._try(TimelinePosition(self.now_ms + NEAR_MS, _LAST_SEQ)))
 
     async def finish(self) -> None:
-        """Wait for the end of the pass under way."""
+        """Wait for the end of a running pass."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def close(self) -> None:
-        """End the pass under way."""
+        """Cancel a running pass."""
         if self._task is not None:
             self._task.cancel()
         await self.finish()
@@ -98,20 +99,20 @@ class Sorter:
         try:
             await self._pass(start)
         except Exception:  # the messages stay where they are, and the next pass tries again
-            log.exception("messages could not be sorted")
+            log.exception("timeline_sort_failed")
 
     async def _pass(self, start: TimelinePosition) -> None:
         self._left = FRESH_MIN
-        # A failure loses nothing: whatever is wrong fails the calls of the store, too, which can say so.
+        # A failure loses nothing. Its cause also fails the calls of the store, which report it.
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             async with self._pool.acquire() as connection:
                 if await connection.fetchval("SELECT pg_try_advisory_lock($1)", SORT_LOCK):
                     await self._sort(connection, start)
 
     async def _sort(self, connection: asyncpg.Connection, start: TimelinePosition) -> None:
-        """Put the fresh messages in order if they are enough, and find out when to look again otherwise.
+        """Sort the fresh messages if there are enough; otherwise compute when to check again.
 
-        The pool takes manners and lock away from the connection when it gets it back.
+        The pool resets settings and lock of the connection when it gets it back.
         """
         pages, order_pages = map(int, await connection.fetchrow(_PAGES))
         left = min(FRESH_MAX, max(FRESH_MIN, FRESH_PER_PAGE * order_pages))
@@ -121,22 +122,22 @@ class Sorter:
         if left > 0:
             self._left = left
             return
-        await connection.execute(_MANNERS)
+        await connection.execute(_SESSION_SETTINGS)
         for timeline in timelines:
             place: TimelinePosition | None = start
             while place is not None:
                 place = await self._step(connection, timeline, place)
                 if pages < FEW_PAGES:
-                    # Plans that were made for a table without rows know no better index than any other.
+                    # Plans that were made for an empty table have no reason to prefer the right index.
                     await connection.execute("ANALYZE tidemill.sorted")
                     pages = FEW_PAGES
 
     async def _step(
         self, connection: asyncpg.Connection, timeline: int, place: TimelinePosition
     ) -> TimelinePosition | None:
-        """Move the next messages behind the place; the place of the last one, None behind all.
+        """Move the next messages after the position; the position of the last one, None at the end.
 
-        Then it rests as long as it worked, unless so many have come meanwhile that they are worth a pass themselves.
+        Then pause as long as the step took, unless enough messages have arrived meanwhile for another pass.
         """
         begun = perf_counter()
         last = await connection.fetchrow(_STEP, timeline, *place, STEP_ROWS)

@@ -1,8 +1,8 @@
 """The timeline store on PostgreSQL, which many brokers may use at once.
 
-Each call is one transaction on a connection of the pool, so calls of one broker run beside each other too. The server
-commits in groups by itself. When two transactions get in each other's way (a deadlock, or a message that vanishes
-between two statements) the call is simply run again: nothing of it has happened.
+Each call is one transaction on a connection of the pool, so calls of one broker run concurrently too. The server
+commits in groups by itself. When two transactions conflict (a deadlock, or a message that is removed between two
+statements), the call is run again: nothing of it has happened.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,9 +31,10 @@ CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
 ATTEMPTS_MAX = 5
 PLANNING = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
-"""There is an index for every statement. The planner goes by what it counted last, and a table that was empty then, as
-`changed` often is, it would read as a whole for each message. Through a bitmap, rows would be locked in the order of
-the file, and two brokers might wait for each other; through an index they are in the order of their numbers."""
+"""There is an index for every statement. The planner relies on old statistics, and would read a table that was empty
+then, as `changed` often is, as a whole for each message. Through a bitmap, rows would be locked in the order of the
+file, and two brokers might wait for each other; through an index they are locked in the order of their numbers.
+"""
 
 Result = TypeVar("Result")
 Operation = Callable[[asyncpg.Connection], Awaitable[Result]]
@@ -53,7 +54,7 @@ class PostgresStore:
         return catalogue
 
     async def govern(self, step: Step) -> TimelineInfo | None:
-        """Take one step in the life of a timeline."""
+        """Take one step in the lifecycle of a timeline."""
         return await self._do(lambda connection: writes.govern(connection, step))
 
     async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:
@@ -61,7 +62,7 @@ class PostgresStore:
         return await self._do(lambda connection: writes.claim(connection, timeline, owner, for_ms))
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
-        """Keep the messages."""
+        """Store the messages."""
         scheduled = await self._do(lambda connection: writes.schedule(connection, timeline, messages))
         self.sorter.scheduled(len(messages))
         return scheduled
@@ -91,7 +92,7 @@ class PostgresStore:
         return await self._do(lambda connection: writes.acquire(connection, timeline, claims, now_ms, early_ms))
 
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
-        """Carry out the commands that still hold."""
+        """Apply the commands that still hold."""
         return await self._do(lambda connection: writes.settle(connection, timeline, commands, now_ms))
 
     async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
@@ -99,12 +100,12 @@ class PostgresStore:
         return await self._do(lambda connection: reads.tally(connection, timeline, selection, now_ms, bars))
 
     async def close(self) -> None:
-        """Wait for what is under way and close the connections."""
+        """Wait for running calls and close the connections."""
         await self.sorter.close()
         await self._pool.close()
 
     async def _do(self, operation: Operation[Result]) -> Result:
-        """Run the operation in a transaction; again when it collided with another one."""
+        """Run the operation in a transaction; repeat it when it conflicted with another one."""
         with translated():
             for _ in range(ATTEMPTS_MAX):
                 try:
@@ -112,11 +113,11 @@ class PostgresStore:
                         return await operation(connection)
                 except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
                     continue
-        raise StoreUnavailable(f"PostgreSQL: the call collided with others {ATTEMPTS_MAX} times; try again")
+        raise StoreUnavailable(f"PostgreSQL: the call conflicted with others {ATTEMPTS_MAX} times; try again")
 
 
 async def open_store(url: str) -> PostgresStore:
-    """Connect, and make the tables if they are not there; StoreUnavailable when the server cannot be reached."""
+    """Connect, and create missing tables; StoreUnavailable when the server cannot be reached."""
     with translated():
         pool = await asyncpg.create_pool(
             url,

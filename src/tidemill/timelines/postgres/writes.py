@@ -1,12 +1,12 @@
-"""What is written to PostgreSQL. Each function runs inside a transaction of its caller.
+"""Writes to PostgreSQL. Each function runs inside a transaction of its caller.
 
-Each batch is a few statements, however long, with arrays for its columns. A message is locked by its row in `fresh` or
-`sorted` while it is decided on, and the state that it leaves must be of the version that was read. Claims skip what
-another broker has locked: whoever is first has the lease, and nobody waits for a race that is lost.
+A batch of any length is a few statements, with arrays for its columns. The row of a message in `fresh` or `sorted` is
+locked while the change is decided, and the state that it leaves must have the version that was read. Claims skip rows
+that another broker has locked: the first broker gets the lease, and the others do not wait for a race they lost.
 
-On a long timeline each message is on a page of its own, and every statement that speaks of it looks for that page. So
-the two steps that every message takes, its first lease and its completion, are one statement each, which says the rules
-of `core.lease` in SQL; what does not fit into them is read, decided on and written.
+On a long timeline each message is on its own page, and every statement about it has to find that page. So the two steps
+that every message takes, its first lease and its completion, are one statement each, which implements the rules of
+`core.lease` in SQL. Everything else is read, decided and written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +17,12 @@ import asyncpg
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
 from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.lease import (
-    Bury,
     Claim,
     Command,
     CommandOutcome,
     Complete,
     LeaseGrant,
+    MoveToDeadLetters,
     check_claims,
     check_commands,
 )
@@ -32,15 +32,15 @@ from tidemill.timelines.postgres.reads import AT, COLUMNS, STATES, STATES_AT, TA
 
 
 def _places(table: str, wanted: str) -> str:
-    """Where in the file of a table those rows are whose numbers and due times are wanted."""
+    """The physical positions (ctid) of the rows with the wanted numbers and due times."""
     row = f"SELECT m.ctid AS place FROM {table} m WHERE {AT.format('$1', 'w.row_ms', 'w.seq')} OFFSET 0"  # noqa: S608 (own text; values are bound)
     return f"ARRAY(SELECT m.place FROM {wanted} w CROSS JOIN LATERAL ({row}) m)"  # noqa: S608 (own text)
 
 
 _KNOWN = f"SELECT {COLUMNS} FROM {STATES} WHERE s.timeline = $1 AND s.id = ANY($2::text[])"  # noqa: S608 (own text; values are bound)
 _OURS_TO_CHANGE = f"SELECT {COLUMNS} FROM {STATES_AT}"  # noqa: S608 (own text; values are bound)
-# "+ 0" keeps the planner from an index by that column, which it would take for a table that was empty when it was last
-# counted.
+# "+ 0" keeps the planner from an index by that column, which it would choose for a table that was empty in its last
+# statistics.
 _LOCKED = """
 SELECT seq, due_ms FROM (SELECT seq, due_ms FROM {} WHERE timeline + 0 = $1 AND ctid = ANY({}) ORDER BY seq {}) m
 """
@@ -48,7 +48,7 @@ _TOUCHED = "(SELECT seq, row_ms FROM tidemill.changed WHERE seq = ANY($2::bigint
 _CLAIMED = " UNION ALL ".join(
     _LOCKED.format(table, _places(table, _TOUCHED), "FOR UPDATE SKIP LOCKED") for table in TABLES
 )
-# A row in `changed` that the statement is too old to see is in the way of the new one all the same.
+# A row in `changed` that the statement's snapshot does not contain still conflicts with the new one.
 _FREE = f"""
 SELECT * FROM (
     SELECT m.seq, m.bucket, m.due_ms FROM {{}} m
@@ -63,9 +63,9 @@ CROSS JOIN LATERAL ({" UNION ALL ".join(_FREE.format(table) for table in TABLES)
 ON CONFLICT (seq) DO NOTHING
 RETURNING seq
 """  # noqa: S608 (own text; values are bound)
-# A lease that changes while this waits for its message is a row of its own then: `gone` has one more than
-# `left_over`. Rows are locked in the order of the file, not of their numbers: whoever cancels the same messages at the
-# same time may collide with this, and then one of the two is run again.
+# A lease that changes while this statement waits for its message has a new row then, so `gone` has one more row than
+# `left_over`. Rows are locked in the order of the file, not of their numbers. So a concurrent cancellation of the same
+# messages may deadlock with this, and then one of the two is run again.
 _COMPLETE = f"""
 WITH held AS (
     SELECT h.seq, h.row_ms FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, token)
@@ -89,7 +89,7 @@ _NAMED = "ARRAY(SELECT ctid FROM {} WHERE timeline = $1 AND id = ANY($3::text[])
 _TARGETS = " UNION ALL ".join(
     _LOCKED.format(table, f"{_places(table, _TOUCHED)} || {_NAMED.format(table)}", "FOR UPDATE") for table in TABLES
 )
-# Numbers are drawn in the order of the batch; rows go in by id, so that brokers never wait for each other in a circle.
+# Numbers are drawn in the order of the batch; rows are inserted by id, so that brokers never deadlock.
 _INSERT = """
 WITH given AS (
     SELECT nextval((SELECT pg_get_serial_sequence('tidemill.sorted', 'seq')::regclass)) AS seq, g.*
@@ -116,7 +116,7 @@ _BOTH = """
 WITH new AS ({} RETURNING seq), old AS ({} RETURNING seq)
 SELECT (SELECT count(*) FROM new) + (SELECT count(*) FROM old)
 """
-_BURY = _BOTH.format(
+_MOVE_DEAD = _BOTH.format(
     *(f"UPDATE {table} m SET timeline = $4, id = $5 WHERE {AT.format('$1', '$3', '$2')}" for table in TABLES)  # noqa: S608 (own text; values are bound)
 )
 _GIVEN = "(SELECT * FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, row_ms))"
@@ -128,7 +128,7 @@ WITH gone AS (
 DELETE FROM tidemill.changed USING gone WHERE changed.seq = gone.seq
 """
 _LEFT = " OR ".join(f"EXISTS (SELECT FROM {table} WHERE timeline = $1)" for table in TABLES)
-# A timeline that is gone, or has taken another step since, is not there to be claimed.
+# A timeline that was removed, or has changed its state since, cannot be claimed.
 _CLAIM = """
 INSERT INTO tidemill.unfinished AS known (timeline, state, owner, until)
 SELECT number, state, $3::text, now() + $4::bigint * interval '1 millisecond'
@@ -142,7 +142,7 @@ _OURS = "FOR UPDATE"
 
 
 async def govern(connection: asyncpg.Connection, step: Step) -> TimelineInfo | None:
-    """Take one step in the life of a timeline."""
+    """Take one step in the lifecycle of a timeline."""
     before = await timeline_named(connection, step.name, _OURS)
     timeline = after(before, step, 0)
     if isinstance(step, Purge):
@@ -160,13 +160,13 @@ async def govern(connection: asyncpg.Connection, step: Step) -> TimelineInfo | N
 
 
 async def claim(connection: asyncpg.Connection, timeline: TimelineInfo, owner: str, for_ms: int) -> bool:
-    """Whether this broker may finish what the timeline is in the middle of."""
+    """Whether this broker may finish the creation or deletion of the timeline."""
     taken = await connection.fetchval(_CLAIM, timeline.number, timeline.state.value, owner, for_ms)
     return taken is not None
 
 
 async def schedule(connection: asyncpg.Connection, name: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
-    """Keep the messages that are not there yet."""
+    """Store the messages whose ids do not exist yet."""
     timeline = await usable_timeline(connection, name, _NO_CHANGE)
     check_new(messages, timeline.settings.body_bytes_max)
     known: list[TimedMessage] = []
@@ -176,12 +176,12 @@ async def schedule(connection: asyncpg.Connection, name: str, messages: Sequence
         others = [message.id for message in fresh if message.id not in numbers]
         known = [TimedMessage(*row) for row in await connection.fetch(_KNOWN, timeline.number, others)]
         if len(known) < len(others):
-            raise asyncpg.SerializationError("a message of the same id was completed meanwhile")
+            raise asyncpg.SerializationError("a message with the same id was completed meanwhile")
     return answer_schedule(plan_schedule(known, ())[0], numbers, messages)
 
 
 async def _insert(connection: asyncpg.Connection, timeline: int, messages: Sequence[NewMessage]) -> dict[str, int]:
-    """The numbers of those messages, by id, that were not there yet."""
+    """Insert the messages whose ids do not exist yet; their numbers by id."""
     numbers: dict[str, int] = dict(await connection.fetch(_INSERT, timeline, *_columns(messages)))
     if twice := [row[0] for row in await connection.fetch(_SORTED, timeline, list(numbers))]:
         await connection.execute(_TAKE_BACK, timeline, twice)
@@ -191,7 +191,7 @@ async def _insert(connection: asyncpg.Connection, timeline: int, messages: Seque
 async def acquire(
     connection: asyncpg.Connection, name: str, claims: Sequence[Claim], now_ms: int, early_ms: int
 ) -> list[LeaseGrant | None]:
-    """Lease the claimed messages that no other broker is at."""
+    """Lease the claimed messages that no other broker has locked."""
     timeline = await usable_timeline(connection, name)
     check_claims(claims, now_ms, early_ms)
     taken = await _take(connection, timeline.number, claims, now_ms + early_ms)
@@ -209,7 +209,7 @@ async def acquire(
 async def _take(
     connection: asyncpg.Connection, timeline: int, claims: Sequence[Claim], due_ms: int
 ) -> dict[int, LeaseGrant]:
-    """The first leases of messages that nobody has touched yet and that are due by then."""
+    """The first leases of messages that were never leased or moved, and that are due by then."""
     first: dict[int, Claim] = {}
     for claim in claims:
         if claim.version == 1:
@@ -225,7 +225,7 @@ async def _take(
 async def settle(
     connection: asyncpg.Connection, name: str, commands: Sequence[Command], now_ms: int
 ) -> list[CommandOutcome]:
-    """Carry out the commands that still hold, in their order."""
+    """Apply the commands that still hold, in their order."""
     timeline = await usable_timeline(connection, name)
     check_commands(commands, now_ms)
     done = await _complete(connection, timeline.number, commands, now_ms)
@@ -250,14 +250,14 @@ async def _complete(
 async def _decide(
     connection: asyncpg.Connection, timeline: TimelineInfo, commands: Sequence[Command], now_ms: int
 ) -> list[CommandOutcome]:
-    """Read the messages that the commands speak of, and write what becomes of them."""
-    graves = {}
-    for to in sorted({command.to for command in commands if isinstance(command, Bury)}):
-        graves[to] = (await usable_timeline(connection, to, _NO_CHANGE)).number
+    """Read the messages that the commands refer to, and write the changes."""
+    dead_numbers = {}
+    for to in sorted({command.to for command in commands if isinstance(command, MoveToDeadLetters)}):
+        dead_numbers[to] = (await usable_timeline(connection, to, _NO_CHANGE)).number
     locked = await _locked(connection, timeline.number, *targets(commands))
     messages = await _states(connection, timeline.number, locked)
     outcomes, changes = plan_commands(timeline.name, messages, commands, now_ms)
-    await _write(connection, timeline.number, changes, graves)
+    await _write(connection, timeline.number, changes, dead_numbers)
     return outcomes
 
 
@@ -268,14 +268,14 @@ async def _locked(
     locked = list(await connection.fetch(_TARGETS, timeline, seqs, ids))
     if len(locked) == len(seqs) + len(ids):
         return locked
-    # One that is missing may have been sorted while it was waited for: now it is where the next statement sees it.
+    # A missing one may have been sorted while the statement waited for it. The next statement sees its new row.
     return list(await connection.fetch(_TARGETS, timeline, seqs, ids))
 
 
 async def _states(
     connection: asyncpg.Connection, timeline: int, locked: Sequence[asyncpg.Record]
 ) -> list[TimedMessage]:
-    """Read messages after they were locked: a statement sees what was there when it began, before it waited."""
+    """Read messages after they were locked, because a statement sees a snapshot from before it waited."""
     seqs, row_ms = [seq for seq, _ in locked], [due_ms for _, due_ms in locked]
     return [TimedMessage(*row) for row in await connection.fetch(_OURS_TO_CHANGE, timeline, seqs, row_ms)]
 
@@ -286,41 +286,46 @@ def _columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
 
 
 async def _write(
-    connection: asyncpg.Connection, timeline: int, changes: Iterable[Change], graves: Mapping[str, int]
+    connection: asyncpg.Connection, timeline: int, changes: Iterable[Change], dead_numbers: Mapping[str, int]
 ) -> None:
-    gone, kept, buried = [], [], []
+    gone, kept, dead = [], [], []
     left: dict[int, int] = {}
     row_ms: dict[int, int] = {}
-    for before, now, home in changes:
+    for before, now, target in changes:
         if before.version > 1:
             left[before.seq] = before.version
         row_ms[before.seq] = before.due_ms
         if now is None:
             gone.append(before.seq)
             continue
-        place = (timeline if now.id == before.id else graves[home], now.bucket, now.due_ms, now.scheduled_ms)
+        place = (
+            timeline if now.id == before.id else dead_numbers[target],
+            now.bucket,
+            now.due_ms,
+            now.scheduled_ms,
+        )
         kept.append((now.seq, *place, now.holder, now.token, now.version, now.attempts))
         if now.id != before.id:
-            buried.append((now.seq, graves[home], now.id))
+            dead.append((now.seq, dead_numbers[target], now.id))
     if left:
         were = await connection.fetch(_LEAVE_CHANGED, list(left))
         if {seq: version for seq, version, _ in were} != left:
-            raise StoreCorrupt("PostgreSQL has other versions of messages than were decided on")
+            raise StoreCorrupt("PostgreSQL has other versions of locked messages than were read; check the database")
         row_ms |= {seq: due_ms for seq, _, due_ms in were}
     if kept:
         rows = ((seq, row_ms[seq], *rest) for seq, *rest in kept)
         await connection.execute(_CHANGE, *map(list, zip(*rows, strict=True)))
-    for seq, *grave in buried:
-        await _expect(connection, 1, _BURY, timeline, seq, row_ms[seq], *grave)
+    for seq, *moved in dead:
+        await _expect(connection, 1, _MOVE_DEAD, timeline, seq, row_ms[seq], *moved)
     if gone:
         await _expect(connection, len(gone), _DELETE, timeline, gone, [row_ms[seq] for seq in gone])
 
 
 async def _expect(connection: asyncpg.Connection, rows: int, statement: str, *values: object) -> None:
-    """Run a statement on rows that are locked; another number of rows than decided on means a broken table."""
+    """Run a statement on locked rows; any other number of changed rows means a damaged table."""
     count = await connection.fetchval(statement, *values)
     if count != rows:
-        raise StoreCorrupt(f"PostgreSQL changed {count} rows where {rows} were decided on")
+        raise StoreCorrupt(f"PostgreSQL changed {count} locked rows instead of {rows}; check the database")
 
 
 async def _create(connection: asyncpg.Connection, step: Step, timeline: TimelineInfo) -> TimelineInfo:
@@ -333,7 +338,7 @@ async def _create(connection: asyncpg.Connection, step: Step, timeline: Timeline
     )
     if number is not None:
         return TimelineInfo(timeline.name, number, TimelineState.CREATING, timeline.settings)
-    # Another broker created it in the same instant: the same question has an answer now.
+    # Another broker created it at the same instant, so it exists now.
     return after(await timeline_named(connection, step.name, _OURS), step, 0)
 
 

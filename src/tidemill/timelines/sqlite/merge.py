@@ -1,13 +1,13 @@
 """Moves the places of new messages from `fresh` to `places`: late, many at once, and in the order of the timeline.
 
-On a long timeline with due times all over it each new place belongs on another page, and a page that is changed for one
-place is read, written to the log of changes and copied into the file for it. So new places gather in blocks by number,
-each of them in the order of the timeline and small enough that a batch of messages shares its pages. When there are
+On a long timeline with scattered due times each new place belongs on another page. A page that is changed for one place
+is read, written to the WAL and copied into the file for that place alone. So new places collect in blocks by number.
+Each block is in the order of the timeline, and small enough that a batch of messages shares its pages. When there are
 enough blocks they are merged into `places`, a few places with each commit: the more there are, the more of them share a
-page. A message that is leased before that never gets there.
+page. A message that is leased before that is never written to `places`.
 
-A place is always in one table or the other, so a merge that was cut short by a crash is no different from none, and
-the next one begins with what is left.
+A place is always in exactly one of the two tables. So a merge that was interrupted by a crash leaves a valid file, and
+the next one starts with what is left.
 """
 
 import sqlite3
@@ -18,10 +18,10 @@ from tidemill.timelines.sqlite.tables import BLOCK
 
 FRESH_PER_PAGE = 2
 BLOCKS_MAX = 48
-"""A merge begins when so many messages are new for each page of the file, and at least a block, at most BLOCKS_MAX."""
+"""A merge starts at this many new messages per page of the file, with at least one block and at most BLOCKS_MAX."""
 STEP_PLACES = 500
 PACE = 2
-"""So many places are moved, at least, for each message that comes in the meantime: a merge comes to an end."""
+"""The least number of places that are moved per new message, so that a merge comes to an end."""
 
 _NEWEST = "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
 _BLOCK = "SELECT timeline, due_ms, seq FROM fresh WHERE block = ?"
@@ -32,7 +32,7 @@ _BEHIND_ALL = (2**63 - 1, 0, 0)
 
 
 class Merger:
-    """Finds out when to merge, and takes its steps in the writer's transactions."""
+    """Decides when to merge, and runs its steps in the writer's transactions."""
 
     def __init__(self) -> None:
         self._last: int | None = None
@@ -40,10 +40,10 @@ class Merger:
         self._newest = 0
 
     def look(self, writer: sqlite3.Connection) -> None:
-        """Begin a merge when there are enough blocks; the newest one is still written to."""
+        """Start a merge when there are enough blocks; the newest one is still written to."""
         if self._last is not None:
             return
-        with suppress(sqlite3.Error):  # a file that is damaged fails the operations, which can say so
+        with suppress(sqlite3.Error):  # a damaged file also fails the operations, which report it
             blocks = fresh_blocks(writer)
             (pages,) = writer.execute("PRAGMA page_count").fetchone()
             if len(blocks) > min(BLOCKS_MAX, max(1, FRESH_PER_PAGE * pages // BLOCK)):
@@ -51,7 +51,7 @@ class Merger:
 
     @property
     def has_work(self) -> bool:
-        """Whether the next transaction should take a step."""
+        """Whether the next transaction should run a step."""
         return self._last is not None
 
     def step(self, connection: sqlite3.Connection) -> None:
@@ -69,4 +69,4 @@ class Merger:
             connection.executemany(statement, [(block, *(end or _BEHIND_ALL)) for block in blocks])
 
     def stepped(self) -> None:
-        """The transaction with the last step is durable: the next step reads what is left."""
+        """Nothing to do after the transaction of a step: the next step reads what is left."""

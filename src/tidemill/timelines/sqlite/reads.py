@@ -1,4 +1,4 @@
-"""What is read from a timeline file: the catalogue, messages in order, and counts."""
+"""Reads from a timeline file: the catalogue, messages in order, and counts."""
 
 import json
 import sqlite3
@@ -20,7 +20,7 @@ from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
 
 class _Source(NamedTuple):
-    """A table of places `s`, what is known of its messages there, and which part of it counts."""
+    """A table of places `s`, its columns for the state of a message, and the part of it to read."""
 
     table: str
     columns: str
@@ -29,7 +29,7 @@ class _Source(NamedTuple):
 
 
 _COLUMNS = ("due_ms", "seq", "scheduled_ms", "holder", "token", "version", "attempts")
-"""Where a message stands and who holds it; the first two are its place in the order of the timeline."""
+"""The position of a message and its holder; the first two are its place in the order of the timeline."""
 _PLACES = _Source("places s", "s.due_ms, s.seq, s.due_ms, NULL, 0, 1, 0", has_holders=False)
 _CHANGED = _Source("changed s", ", ".join(f"s.{column}" for column in _COLUMNS))
 STATE = f"""
@@ -37,7 +37,7 @@ messages m LEFT JOIN changed c ON c.seq = m.seq
 LEFT JOIN places p ON p.timeline = m.timeline AND p.due_ms = m.due_ms AND p.seq = m.seq
 LEFT JOIN fresh f ON f.block = m.seq / {BLOCK} AND f.timeline = m.timeline AND f.due_ms = m.due_ms AND f.seq = m.seq
 """
-"""Messages with their state; one that is gone has no due time in `changed c`, `fresh f` nor `places p`."""
+"""Messages with their state; a removed one has no due time in `changed c`, `fresh f` nor `places p`."""
 _NAMED = _Source(
     f"""(
         SELECT m.timeline, m.seq, coalesce(c.due_ms, f.due_ms, p.due_ms) AS due_ms,
@@ -52,7 +52,7 @@ _STATES = f"""
 WITH found ({", ".join(_COLUMNS)}) AS ({{}} ORDER BY 1, 2 LIMIT :limit)
 SELECT {", ".join(f"json_group_array({column})" for column in _COLUMNS)} FROM found
 """  # noqa: S608 (own text; values are bound)
-# Rows are looked up in the order of the file: those that share a page, or the pages above it, are beside each other.
+# Rows are looked up in the order of the file, so rows of one page, or of adjacent pages, are read together.
 _ROWS = f"""
 SELECT json_group_array(m.seq), json_group_array(m.id), json_group_array(m.bucket), json_group_array(m.producer_group),
        json_group_array(m.size), json_group_array(
@@ -65,7 +65,7 @@ _WHOLE = _ROWS.format(f"CASE WHEN m.size > {INLINE_BYTES_MAX} THEN m.size ELSE h
 _KEY = "SELECT key FROM messages WHERE seq = ?"
 _BODY = "SELECT body FROM bodies WHERE seq = ?"
 _BLOCKS = "SELECT (SELECT min(block) FROM fresh), (SELECT max(block) FROM fresh)"
-_BLOCK = "block"  # of these there may be several; their values are `block0` and so on
+_BLOCK = "block"  # there may be several; their values are `block0` and so on
 _ROW = "SELECT name, number, state, settings FROM timelines"
 
 
@@ -95,9 +95,9 @@ def find(
     *,
     bodies: bool,
 ) -> list[TimedMessage]:
-    """The selected messages in order: first where they stand, and then what they carry.
+    """The selected messages in order: first their positions, and then their content.
 
-    The answers of SQLite are texts: for each row of many it would give the interpreter lock away and wait for it.
+    SQLite returns the columns as JSON texts. Row by row, it would release and wait for the interpreter lock each time.
     """
     low, high = bar_ranges(resumed(selection, after), now_ms, 1)[0]
     values = {**_values(connection, name, selection), "low": low, "high": high, "limit": limit}
@@ -116,7 +116,7 @@ def find(
 
 
 def tally(connection: sqlite3.Connection, name: str, selection: Selection, now_ms: int, bars: int) -> list[int]:
-    """Count by due time: one walk of a short range for each bar (grouping would sort all entries first)."""
+    """Count by due time: one scan of a short range per bar, because grouping would sort all entries first."""
     ranges = json.dumps(bar_ranges(selection, now_ms, bars))
     values = {**_values(connection, name, selection), "ranges": ranges}
     counts = [0] * bars
@@ -139,7 +139,7 @@ def fresh_blocks(connection: sqlite3.Connection) -> range:
 
 
 def _messages(connection: sqlite3.Connection, states: list[list[Any]], *, bodies: bool) -> Iterator[TimedMessage]:
-    """The messages of these states; columns become messages with as few steps of Python for each as can be."""
+    """The messages of these states; columns become messages with as little Python code per message as possible."""
     due_ms, seqs, scheduled_ms, *leases = states
     rows = connection.execute(_WHOLE if bodies else _HEADS, (json.dumps(sorted(seqs)),)).fetchone()
     numbers, *carried = (json.loads(column) for column in rows)
@@ -172,13 +172,13 @@ def _messages(connection: sqlite3.Connection, states: list[list[Any]], *, bodies
 
 
 def _large(connection: sqlite3.Connection, question: str, seq: int) -> bytes:
-    """A key or a body of which only the size is in the answer."""
+    """A key or a body of which only the size is in the result."""
     (value,) = connection.execute(question, (seq,)).fetchone()
     return bytes(value)
 
 
 def _sources(selection: Selection, values: Mapping[str, Any]) -> list[_Source]:
-    """Where the selected messages can stand."""
+    """The tables that can contain the selected messages."""
     if selection.ids is not None:
         return [_NAMED]
     if selection.status is MessageStatus.LEASED:
@@ -188,7 +188,7 @@ def _sources(selection: Selection, values: Mapping[str, Any]) -> list[_Source]:
 
 
 def _conditions(source: _Source, selection: Selection) -> str:
-    """What holds for the selected messages apart from their due time."""
+    """The conditions on the selected messages, except their due time."""
     conditions = f"{source.part}s.timeline = :timeline"
     if selection.buckets is not None:
         conditions += f" AND ({_any_range(selection.buckets)})"

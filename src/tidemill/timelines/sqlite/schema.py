@@ -1,7 +1,7 @@
-"""How a timeline file is opened, and what SQLite's errors mean here.
+"""Opens a timeline file, and translates SQLite's errors.
 
-WAL with synchronous=FULL is the only setting that loses nothing at a power cut and still commits quickly: NORMAL loses
-the commits since the last checkpoint.
+WAL with synchronous=FULL is the only setting that loses nothing in a power failure and still commits quickly: NORMAL
+loses the commits since the last checkpoint.
 """
 
 import sqlite3
@@ -17,16 +17,16 @@ APPLICATION_ID = 0x544D544C  # "TMTL", so that another program's file is not mis
 BUSY_MS = 5_000
 WRITER_CACHE_KIB = 64 * 1024
 READER_CACHE_KIB = 2 * 1024
-"""After each commit of the writer a reader begins with an empty cache: what one look at a timeline needs is enough."""
+"""After each commit of the writer a reader starts with an empty cache, so the needs of one read are enough."""
 STATEMENTS_CACHED = 64
 CONNECTIONS_MAX = 5
-"""What a store has open: the writer, its checkpoints, a sweep, and two readers. Each opened at its first use."""
-NO_ROOM = {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN}
-"""I/O errors that a full disk causes: no room for the file that the connections share beside the log of changes."""
+"""The connections of a store: the writer, its checkpoints, a sweep, and two readers. Each is opened when needed."""
+DISK_FULL = {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_SHMOPEN}
+"""I/O errors that a full disk causes: no space for the shared-memory file next to the WAL."""
 
 
 def connect(path: Path, cache_kib: int = READER_CACHE_KIB) -> sqlite3.Connection:
-    """A connection for the thread that calls, with the settings that the promises rest on."""
+    """A connection for the calling thread, with the settings that durability depends on."""
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=STATEMENTS_CACHED)
     connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
     connection.execute("PRAGMA synchronous = FULL")
@@ -37,10 +37,10 @@ def connect(path: Path, cache_kib: int = READER_CACHE_KIB) -> sqlite3.Connection
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make a new file into a timeline store, or check that an old one is, and bring it to this version."""
+    """Create the store in a new file, or check an existing one and upgrade it to this version."""
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
-        raise StoreUnavailable(f"{path}: the file system does not allow write-ahead logging (mode {mode!r})")
+        raise StoreUnavailable(f"{path}: the file system does not support WAL (mode {mode!r}); choose another path")
     with upgrade.transaction(connection):
         _check_or_create(connection, path)
     upgrade.finish(connection, path)
@@ -48,7 +48,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as errors of timelines."""
+    """Translate SQLite's errors to errors of timelines."""
     try:
         yield
     except sqlite3.Error as error:
@@ -56,13 +56,13 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def translate(error: sqlite3.Error, path: Path) -> TimelineError:
-    """The error of timelines that an error of SQLite means."""
+    """The error of timelines for an error of SQLite."""
     extended = getattr(error, "sqlite_errorcode", 0)
     code = extended & 0xFF
-    if code == sqlite3.SQLITE_FULL or extended in NO_ROOM:
-        return StoreUnavailable(f"{path}: the disk is full; make room and try again ({error})")
+    if code == sqlite3.SQLITE_FULL or extended in DISK_FULL:
+        return StoreUnavailable(f"{path}: the disk is full; free disk space and try again ({error})")
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return StoreCorrupt(f"{path} is damaged ({error}); restore it from a copy or move it away")
+        return StoreCorrupt(f"{path} is damaged ({error}); restore it from a backup or move it away")
     return StoreUnavailable(f"{path}: {error}")
 
 

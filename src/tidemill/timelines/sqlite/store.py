@@ -1,6 +1,6 @@
-"""The timeline store on SQLite: writes go to the one writer, reads to threads with connections of their own.
+"""The timeline store on SQLite: writes go to the one writer, reads to threads with their own connections.
 
-Counting a long timeline takes a while, so counts have a reader of their own and the prefetch never waits behind them.
+Counting a long timeline takes a while, so counts have their own reader and the prefetch never waits for them.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ class SqliteStore:
         return Catalogue(await self._finder.do(reads.timelines), None)
 
     async def govern(self, step: Step) -> TimelineInfo | None:
-        """Take one step in the life of a timeline."""
+        """Take one step in the lifecycle of a timeline."""
         return await self._writer.do(lambda connection: writes.govern(connection, step))
 
     async def claim(self, timeline: TimelineInfo, owner: str, *, for_ms: int) -> bool:  # noqa: ARG002 - no other broker
-        """Always: one broker uses this store."""
+        """Always true: one broker uses this store."""
         return True
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
-        """Keep the messages."""
+        """Store the messages."""
         return await self._writer.do(lambda connection: writes.schedule(connection, timeline, messages))
 
     async def find(
@@ -76,7 +76,7 @@ class SqliteStore:
         return await self._writer.do(lambda connection: writes.acquire(connection, timeline, claims, now_ms, early_ms))
 
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
-        """Carry out the commands that still hold."""
+        """Apply the commands that still hold."""
         return await self._writer.do(lambda connection: writes.settle(connection, timeline, commands, now_ms))
 
     async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
@@ -84,7 +84,7 @@ class SqliteStore:
         return await self._counter.do(lambda connection: reads.tally(connection, timeline, selection, now_ms, bars))
 
     async def close(self) -> None:
-        """Finish what was accepted and close the file."""
+        """Finish accepted operations and close the file."""
         await self._finder.close()
         await self._counter.close()
         await self._writer.close()
@@ -106,7 +106,7 @@ class _SqliteReader:
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._run, read)
 
     async def close(self) -> None:
-        """Wait for the read under way and close the connection."""
+        """Wait for a running read and close the connection."""
         if self._open:
             self._open = False
             await asyncio.get_running_loop().run_in_executor(self._executor, self._disconnect)
@@ -128,7 +128,7 @@ class _SqliteReader:
 
 
 async def open_store(path: Path) -> SqliteStore:
-    """Open the store, made if it is not there; StoreCorrupt or StoreTooNew when the file cannot be one."""
+    """Open the store, or create it; StoreCorrupt or StoreTooNew when the file is not usable."""
     try:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
     except OSError as error:

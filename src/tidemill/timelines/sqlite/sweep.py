@@ -1,11 +1,11 @@
-"""Removes the rows of messages that are gone: late, many at once, and in the order in which they are in the file.
+"""Removes the rows of completed and cancelled messages: late, many at once, and in the order of the file.
 
-Messages are completed in the order of their due times, but their rows lie in the order of scheduling. Removed one by
-one, each would change two pages of the file (the row's and its id's) for itself. So a message that is gone is only
-written down, and when enough of them are, they are sorted, and removed a few with each commit: the more there are, the
-more of them share a page. What is left over is bounded by the size of the file.
+Messages are completed in the order of their due times, but their rows are in the order of scheduling. Removed one by
+one, each would change two pages of the file (the row's and its id's). So the number of a completed message is only
+recorded. When there are enough, they are sorted and removed, a few with each commit: the more there are, the more of
+them share a page. The number of remaining rows is bounded by the size of the file.
 
-A sweep begins anew after a crash; a row that was removed before is not missed.
+After a crash a sweep starts again; a row that is already removed does no harm.
 """
 
 import sqlite3
@@ -20,13 +20,13 @@ from tidemill.timelines.sqlite.schema import connect
 GONE_MIN = 20_000
 GONE_MAX = 4_000_000
 GONE_PER_PAGE = 5
-"""A sweep begins when so many messages are gone for each page of the file, and at least GONE_MIN, at most GONE_MAX."""
+"""A sweep starts at this many completed messages per page of the file, at least GONE_MIN and at most GONE_MAX."""
 SORT_CACHE_KIB = 8 * 1024
 COMPRESS_LEVEL = 1
 STEP_ROWS = 500
 FORGET_ROWS = 5_000
 PACE = 2
-"""So many rows are removed, at least, for each message that goes in the meantime: a sweep comes to an end."""
+"""The least number of rows that are removed per newly completed message, so that a sweep comes to an end."""
 
 _ENDS = "SELECT (SELECT min(place) FROM gone), (SELECT max(place) FROM gone)"
 _SORTED = f"""
@@ -39,7 +39,7 @@ _FORGET = "DELETE FROM gone WHERE place <= ?"
 
 
 class Sweeper:
-    """Finds out when to sweep, and takes its steps in the writer's transactions."""
+    """Decides when to sweep, and runs its steps in the writer's transactions."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -52,10 +52,10 @@ class Sweeper:
         self._taken = 0
 
     def look(self, writer: sqlite3.Connection) -> None:
-        """Begin a sweep when enough messages are gone."""
+        """Start a sweep when enough messages are completed."""
         if self._listed or (self._thread and self._thread.is_alive()):
             return
-        with suppress(sqlite3.Error):  # a file that is damaged fails the operations, which can say so
+        with suppress(sqlite3.Error):  # a damaged file also fails the operations, which report it
             first, last = writer.execute(_ENDS).fetchone()
             (pages,) = writer.execute("PRAGMA page_count").fetchone()
             if first is not None and last - first >= min(GONE_MAX, max(GONE_MIN, GONE_PER_PAGE * pages)):
@@ -64,11 +64,11 @@ class Sweeper:
 
     @property
     def has_work(self) -> bool:
-        """Whether the next transaction should take a step."""
+        """Whether the next transaction should run a step."""
         return self._listed > 0
 
     def step(self, connection: sqlite3.Connection) -> None:
-        """Remove some rows; after the last of them, forget which they were. Nothing counts before `stepped`."""
+        """Remove some rows; after the last of them, remove their numbers. Nothing counts before `stepped`."""
         first, last = connection.execute(_ENDS).fetchone()
         self._taken = 0
         if self._steps:
@@ -82,18 +82,18 @@ class Sweeper:
         self._newest = last or 0
 
     def stepped(self) -> None:
-        """The transaction with the last step is durable."""
+        """Record that the transaction of the last step is durable."""
         for _ in range(self._taken):
             self._steps.popleft()
 
     def close(self) -> None:
-        """Wait for the sorting under way."""
+        """Wait for the running sort."""
         if self._thread is not None:
             self._thread.join()
 
     def _list(self, last: int) -> None:
         connection = connect(self._path, SORT_CACHE_KIB)
-        # A failure loses nothing: the next look begins again.
+        # A failure loses nothing: the next check starts again.
         try:
             with suppress(sqlite3.Error):
                 connection.execute("PRAGMA temp_store = FILE")

@@ -1,17 +1,16 @@
 """The tables of a timeline file.
 
-A page that is changed is written twice (to the log of changes and to the file), and on a long timeline with due times
-all over it everything that is done to a message would change another page. So the tables follow the order in which they
-are used:
+A changed page is written twice (to the WAL and to the file). On a long timeline with scattered due times every
+operation on a message would change another page. So the tables follow the order in which they are used:
 
-    messages   what a message carries, in the order of scheduling: written at the end, and not changed by a lease
-    places     the timeline itself: where messages stand that nobody has touched yet. A row is a few bytes, so that many
-               are on a page; a prefetch reads a short range of it, and counts walk it
-    fresh      the places of the newest messages, a timeline for each block of numbers, so that a batch changes few
+    messages   the content of messages, in the order of scheduling: appended, and not changed by a lease
+    places     the timeline itself: the positions of messages that were never leased or moved. A row is a few bytes, so
+               many are on a page; a prefetch or a count reads a short range of it
+    fresh      the places of the newest messages, one order for each block of numbers, so that a batch changes few
                pages; `merge.py` moves them to `places` in the order of the timeline, many to a page at a time
-    changed    where messages stand that were leased, released or moved, and who holds them: few, and in use now
-    gone       the numbers of messages that are completed or cancelled and whose rows in `messages` are still there;
-               `sweep.py` removes these in the order of the file, many from a page at a time
+    changed    position and holder of messages that were leased, released or moved: few, and in use now
+    gone       the numbers of messages that are completed or cancelled and still have rows in `messages`; `sweep.py`
+               removes these in the order of the file, many from a page at a time
     bodies     large bodies; a small one is in its message's row
 
 A message is in one of `fresh`, `places`, `changed` and `gone`. Its version is 1 exactly as long as it is in one of the
@@ -22,7 +21,7 @@ import sqlite3
 
 VERSION = 4
 BLOCK = 32_768
-"""So many numbers share a block of `fresh`; a file has it in its rows, so another size is another version."""
+"""The numbers per block of `fresh`. The rows of a file depend on it, so another size needs another version."""
 INLINE_BYTES_MAX = 512
 """Bodies up to this size are in the row of their message."""
 
@@ -87,6 +86,6 @@ CREATE TABLE fresh (
 
 
 def create(connection: sqlite3.Connection, tables: str) -> None:
-    """Make the tables, in the transaction of the caller."""
+    """Create the tables, in the transaction of the caller."""
     for statement in tables.split(";"):
         connection.execute(statement)

@@ -1,10 +1,10 @@
-"""Files of earlier versions, brought to this one in bounded steps.
+"""Upgrades files of earlier versions to this one in bounded steps.
 
-Version 3 had no `fresh`: what is in its `places` stays there. Versions 1 and 2 kept the state of a message in its row
-and its place in an index; version 1 kept all bodies apart. The first step sets such an old table aside, makes the new
-ones and says that the file is of this version, so that no earlier Tidemill opens it any more. Each further step moves
-some messages, and the last one drops the old table. Whoever opens a file in which it still stands, after a kill, goes
-on.
+Version 3 had no `fresh`: the rows of its `places` stay there. Versions 1 and 2 kept the state of a message in its row
+and its place in an index; version 1 kept all bodies apart. The first step renames such an old table, creates the new
+ones and sets the version of the file, so that no earlier Tidemill opens it any more. Each further step moves some
+messages, and the last one drops the old table. If the process was killed, the next start continues while the old table
+exists.
 """
 
 import sqlite3
@@ -18,7 +18,7 @@ from tidemill.timelines.sqlite.tables import FRESH, INLINE_BYTES_MAX, MESSAGES, 
 
 WITHOUT_FRESH = 3
 STEP_MESSAGES = 20_000
-TELL_MESSAGES = 1_000_000
+LOG_MESSAGES = 1_000_000
 
 _SET_ASIDE = """
 DROP INDEX IF EXISTS message_leases;
@@ -54,7 +54,7 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing."""
+    """Commit all statements of the block, or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -65,7 +65,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def begin(connection: sqlite3.Connection, version: int) -> None:
-    """Make the tables that an earlier version did not have, and set its messages aside if it had them otherwise."""
+    """Create the tables that an earlier version lacks, and rename its table of messages if that differs."""
     create(connection, FRESH)
     if version == WITHOUT_FRESH:
         return
@@ -77,17 +77,17 @@ def begin(connection: sqlite3.Connection, version: int) -> None:
 
 
 def finish(connection: sqlite3.Connection, path: Path) -> None:
-    """Move the messages that were set aside, if there are any, to where this version has them."""
+    """Move the messages of a renamed table, if there is one, to the tables of this version."""
     moved = 0
     while _set_aside(connection):
         with transaction(connection):
             moved += _step(connection)
-        # Nobody else is at the file yet: the log of changes is copied as a whole, and starts again.
+        # No other connection uses the file yet, so the WAL is copied as a whole and starts again.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        if moved % TELL_MESSAGES == 0 and _set_aside(connection):
-            log.info("the timeline store is being brought to this version", path=str(path), messages=moved)
+        if moved % LOG_MESSAGES == 0 and _set_aside(connection):
+            log.info("timeline_store_upgrading", path=str(path), messages=moved)
     if moved:
-        log.info("the timeline store is of this version", path=str(path), messages=moved)
+        log.info("timeline_store_upgraded", path=str(path), messages=moved)
 
 
 def _set_aside(connection: sqlite3.Connection) -> bool:

@@ -1,16 +1,17 @@
 """The one writer of a timeline file: a thread that commits many operations at once.
 
-A durable commit waits for the disk, and the disk does not care how much was written. So operations queue up while a
-commit is under way, and the next transaction takes all of them: the busier the store, the cheaper each operation. An
-operation decides by reading inside the transaction in which it writes, which makes each one atomic.
+A durable commit waits for the disk, and its time hardly depends on how much was written. So operations queue up while a
+commit runs, and the next transaction takes all of them: the busier the store, the cheaper each operation. An operation
+reads and decides inside the transaction in which it writes, which makes it atomic.
 
-If an operation fails half way, the whole transaction is rolled back and its operations run again one by one, so that
-only the one at fault fails. An operation refuses bad input before it writes anything.
+If an operation fails half-way, the whole transaction is rolled back and its operations run again one by one, so only
+the faulty one fails. An operation rejects bad input before it writes anything.
 
-A file that was removed or replaced would take everything and keep nothing, so that is looked at before each commit.
+A file that was removed or replaced would accept everything and keep nothing, so the writer checks for it before each
+commit.
 
-Checkpoints (copying the log of changes into the file) run beside the writer on a connection of their own; only when the
-log has grown past WAL_PAGES_MAX all the same, the writer stops for one.
+Checkpoints (copying the WAL into the file) run concurrently on their own connection. Only when the WAL has still grown
+beyond WAL_PAGES_MAX does the writer stop for one.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ from tidemill.timelines.sqlite.schema import WRITER_CACHE_KIB, connect, prepare,
 from tidemill.timelines.sqlite.sweep import Sweeper
 
 GROUP_OPERATIONS_MAX = 256
-CHECKPOINT_CHANGES = 20_000  # rare enough that pages written again and again are copied once
+CHECKPOINT_CHANGES = 20_000  # rare enough that pages that are written repeatedly are copied once
 WAL_PAGES_MAX = 32_768
 
 log = structlog.get_logger(__name__)
@@ -72,7 +73,7 @@ class SqliteWriter:
         return await future
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish accepted operations."""
         if self._open:
             self._open = False
             self._queue.put(None)
@@ -85,35 +86,35 @@ class SqliteWriter:
             self._file = _file_at(self._path)
         except (sqlite3.Error, TimelineError) as error:
             failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
-            self._tell(self._opened, None, failure)
-            self._tell(self._ended, None, None)
+            self._report(self._opened, None, failure)
+            self._report(self._ended, None, None)
             return
-        self._tell(self._opened, None, None)
+        self._report(self._opened, None, None)
         checkpointer, sweeper, merger = _Checkpointer(self._path), Sweeper(self._path), Merger()
         while group := self._next_group():
             try:
                 self._work(connection, group, (sweeper, merger))
                 for watch in (sweeper, merger, checkpointer):
                     watch.look(connection)
-            except Exception as error:  # the thread is the only way to the file: it must not end
-                log.exception("the timeline store met an unexpected error", path=str(self._path))
-                failure = StoreUnavailable(f"the timeline store met an unexpected error: {error!r}")
+            except Exception as error:  # the thread has the only connection that writes: it must not end
+                log.exception("timeline_store_failed", path=str(self._path))
+                failure = StoreUnavailable(f"the timeline store failed unexpectedly: {error!r}; see the log")
                 self._settle(group, [failure] * len(group))
         sweeper.close()
         checkpointer.close()
         connection.close()
-        self._tell(self._ended, None, None)
+        self._report(self._ended, None, None)
 
-    def _work(self, connection: sqlite3.Connection, group: list[_Job], chores: Sequence[Sweeper | Merger]) -> None:
-        """Commit a group of operations, with a step of each chore that has something to do."""
-        if connection.in_transaction:  # a rollback failed before
+    def _work(self, connection: sqlite3.Connection, group: list[_Job], maintenance: Sequence[Sweeper | Merger]) -> None:
+        """Commit a group of operations, with a step of each maintenance task that has work."""
+        if connection.in_transaction:  # an earlier rollback failed
             connection.execute("ROLLBACK")
         operations = [job.operation for job in group]
-        due = [chore for chore in chores if chore.has_work]
-        results = self._commit(connection, [*operations, *(chore.step for chore in due)])
-        for chore, failure in zip(due, results[len(group) :], strict=True):
+        due = [task for task in maintenance if task.has_work]
+        results = self._commit(connection, [*operations, *(task.step for task in due)])
+        for task, failure in zip(due, results[len(group) :], strict=True):
             if failure is None:
-                chore.stepped()
+                task.stepped()
         self._settle(group, results[: len(group)])
 
     def _next_group(self) -> list[_Job]:
@@ -124,7 +125,7 @@ class SqliteWriter:
             if len(group) == GROUP_OPERATIONS_MAX or self._queue.empty():
                 return group
             job = self._queue.get()
-        self._queue.put(None)  # the end was reached: whoever looks next finds it again
+        self._queue.put(None)  # the end was reached: the next call must find the marker again
         return group
 
     def _commit(self, connection: sqlite3.Connection, operations: Sequence[Operation[Any]]) -> list[Any]:
@@ -144,29 +145,29 @@ class SqliteWriter:
     def _check_there(self) -> None:
         if _file_at(self._path) != self._file:
             raise StoreUnavailable(
-                f"{self._path} was removed or replaced while the broker runs: nothing is kept; start it again"
+                f"{self._path} was removed or replaced while the broker runs: nothing can be stored; restart the broker"
             )
 
     def _settle(self, group: list[_Job], results: list[Any]) -> None:
-        def tell() -> None:
+        def resolve_all() -> None:
             for job, result in zip(group, results, strict=True):
                 _resolve(job.future, result)
 
-        self._call(tell)
+        self._call(resolve_all)
 
-    def _tell(self, future: asyncio.Future[None], value: None, error: BaseException | None) -> None:
+    def _report(self, future: asyncio.Future[None], value: None, error: BaseException | None) -> None:
         self._call(lambda: _resolve(future, error or value))
 
     def _call(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # a loop that is closed has nobody left to tell
+        with suppress(RuntimeError):  # a closed loop has no waiters left
             self._loop.call_soon_threadsafe(callback)
 
 
 class _Checkpointer:
-    """Copies the log into the file while the writer works, on one thread with one connection.
+    """Copies the WAL into the file while the writer works, on one thread with one connection.
 
-    A connection for each checkpoint would leave its descriptor and the memory of its thread behind: SQLite closes no
-    file that other connections of the process have locked, and in WAL mode they always have.
+    A connection for each checkpoint would leak its file descriptor and the memory of its thread: SQLite closes no file
+    that other connections of the process have locked, and in WAL mode they always have.
     """
 
     def __init__(self, path: Path) -> None:
@@ -178,7 +179,7 @@ class _Checkpointer:
         self._log_pages = 0
 
     def look(self, writer: sqlite3.Connection) -> None:
-        """Start a checkpoint after some changes; run one here when the log has grown far too long."""
+        """Start a checkpoint after some changes; run one in this thread when the WAL has grown far too long."""
         changes = writer.total_changes
         if changes - self._changes_seen < CHECKPOINT_CHANGES or (self._running and not self._running.done()):
             return
@@ -189,7 +190,7 @@ class _Checkpointer:
             self._running = self._thread.submit(self._run)
 
     def close(self) -> None:
-        """Wait for a checkpoint under way."""
+        """Wait for a running checkpoint."""
         self._thread.submit(self._disconnect)
         self._thread.shutdown()
 
@@ -203,13 +204,13 @@ class _Checkpointer:
             self._connection.close()
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        # A failure loses nothing: the log stays as it is, and a disk that is full or broken fails the next commit.
+        # A failure loses nothing: the WAL stays as it is, and a disk that is full or broken fails the next commit.
         with suppress(sqlite3.Error):
             _, self._log_pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """Which file this is now."""
+    """Identify the file at this path, by device and inode."""
     try:
         found = path.stat()
     except OSError:
@@ -221,7 +222,7 @@ def _attempt(operation: Operation[Any], connection: sqlite3.Connection) -> Any:
     try:
         return operation(connection)
     except TimelineError as error:
-        return error  # refused before anything was written; the others go on
+        return error  # rejected before anything was written; the others continue
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:

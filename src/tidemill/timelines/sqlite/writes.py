@@ -1,12 +1,13 @@
-"""What is written to a timeline file. Each function runs inside the writer's transaction.
+"""Writes to a timeline file. Each function runs inside the writer's transaction.
 
-A batch is one statement, however long: the entries go in as one JSON array, keys and bodies as one blob that SQL cuts
-up. That is cheaper than a statement for each, and the interpreter lock changes hands once instead of once per row.
+A batch of any length is one statement: the entries are one JSON array, keys and bodies one blob that SQL cuts up. This
+is cheaper than a statement per entry, and the interpreter lock is passed once instead of once per row.
 
-Changes are read, decided by `core.lease`, and written under the condition that the version is still the one decided
-on; a number of changed rows other than expected means a broken file, and the transaction is rolled back. The two
-batches that make up nearly all of the traffic, claims and completions that all hold, are told apart by one question and
-written by one statement that says the rules of `core.lease` in SQL: no message of them is carried into Python and back.
+Changes are read, decided by `core.lease`, and written only if the version is still the one that was read. Any other
+number of changed rows than expected means a damaged file, and the transaction is rolled back.
+
+Two kinds of batches make up nearly all of the traffic: claims and completions that all hold. One query recognizes them,
+and one statement writes them with the rules of `core.lease` in SQL. No message of them is copied into Python and back.
 """
 
 import json
@@ -16,12 +17,12 @@ from typing import Any, NamedTuple
 
 from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
 from tidemill.timelines.core.lease import (
-    Bury,
     Claim,
     Command,
     CommandOutcome,
     Complete,
     LeaseGrant,
+    MoveToDeadLetters,
     check_claims,
     check_commands,
 )
@@ -39,7 +40,7 @@ SELECT json_group_array(json_array(
     c.holder, coalesce(c.token, 0), coalesce(c.version, 1), coalesce(c.attempts, 0), m.size, NULL))
 FROM {STATE} WHERE {{}} IN (SELECT value FROM json_each(?2))
 """  # noqa: S608 (own text; values are bound)
-# The plus keeps the planner from walking the ids of the whole timeline instead of looking up the numbers.
+# The plus keeps the planner from scanning the ids of the whole timeline instead of looking up the numbers.
 _BY_SEQ = _STATES.format("+m.timeline = ?1 AND m.seq")
 _BY_ID = _STATES.format("m.timeline = ?1 AND m.id")
 _INSERT = """
@@ -73,7 +74,7 @@ SELECT count(*) FROM json_each(?2) AS c WHERE c.value ->> 1 <= ?3 AND ({_IN_FRES
 _TAKE = """
 INSERT INTO changed SELECT ?1, value ->> 3, value ->> 0, value ->> 1, value ->> 2, 2, 2, 1 FROM json_each(?2)
 """
-# States are [timeline, due_ms, seq, scheduled_ms, holder, token, version, attempts]; what is left [seq, version].
+# States are [timeline, due_ms, seq, scheduled_ms, holder, token, version, attempts]; removed entries [seq, version].
 _CHANGE = """
 INSERT INTO changed
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7
@@ -84,7 +85,7 @@ DELETE FROM changed WHERE seq IN (
     SELECT h.seq FROM json_each(?) AS c CROSS JOIN changed AS h ON h.seq = c.value ->> 0 AND h.version = c.value ->> 1
 )
 """
-_BURY = "UPDATE messages SET timeline = ?, id = ? WHERE seq = ?"
+_MOVE_DEAD = "UPDATE messages SET timeline = ?, id = ? WHERE seq = ?"
 # Completions are [seq, token].
 _HELD = "h.seq = c.value ->> 0 AND h.token = c.value ->> 1 AND h.holder IS NOT NULL AND +h.due_ms > "
 _HELD_BY_ALL = f"""
@@ -102,14 +103,14 @@ _REMOVE_BODIES = _REMOVE.format("bodies")
 
 
 class _BatchPart(NamedTuple):
-    """Some of a batch: how many, and the entries as SQL takes them."""
+    """A part of a batch: the number of entries, and their JSON text."""
 
     size: int
     text: str
 
 
 def govern(connection: sqlite3.Connection, step: Step) -> TimelineInfo | None:
-    """Take one step in the life of a timeline."""
+    """Take one step in the lifecycle of a timeline."""
     before = timeline_named(connection, step.name)
     timeline = after(before, step, 0)
     if isinstance(step, Purge):
@@ -129,12 +130,12 @@ def govern(connection: sqlite3.Connection, step: Step) -> TimelineInfo | None:
 
 
 def schedule(connection: sqlite3.Connection, name: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
-    """Keep the messages that are not there yet."""
+    """Store the messages whose ids do not exist yet."""
     timeline = usable_timeline(connection, name)
     check_new(messages, timeline.settings.body_bytes_max)
     known = _rows(connection, _BY_ID, timeline.number, [message.id for message in messages])
     there, fresh = plan_schedule(_alive(known), messages)
-    if gone := [row[0] for row in known if row[_DUE] is None]:  # their ids are given again before they are swept
+    if gone := [row[0] for row in known if row[_DUE] is None]:  # their ids are used again before they are swept
         connection.execute(_REMOVE_MESSAGES, (json.dumps(gone),))
     first = _last_seq(connection) + 1
     if fresh:
@@ -159,7 +160,7 @@ def acquire(
 
 
 def _take(connection: sqlite3.Connection, timeline: int, claims: Sequence[Claim], due_ms: int) -> dict[int, LeaseGrant]:
-    """The leases of messages that nobody has touched yet: of all of them, or of none when a claim does not hold."""
+    """The leases of messages that were never leased or moved: of all, or of none when a claim does not hold."""
     entries = [(claim.seq, claim.seen_ms, claim.holder, claim.until_ms) for claim in claims]
     leases = {claim.seq: LeaseGrant(claim.seq, 2, claim.holder, claim.until_ms, 1) for claim in claims}
     old, new = _by_age(connection, entries)
@@ -175,23 +176,25 @@ def _take(connection: sqlite3.Connection, timeline: int, claims: Sequence[Claim]
 
 
 def settle(connection: sqlite3.Connection, name: str, commands: Sequence[Command], now_ms: int) -> list[CommandOutcome]:
-    """Carry out the commands that still hold, in their order."""
+    """Apply the commands that still hold, in their order."""
     timeline = usable_timeline(connection, name)
     check_commands(commands, now_ms)
     if _complete_all(connection, timeline.number, commands, now_ms):
         return [CommandOutcome.DONE] * len(commands)
-    graves = {one.to: usable_timeline(connection, one.to).number for one in commands if isinstance(one, Bury)}
+    dead_numbers = {
+        one.to: usable_timeline(connection, one.to).number for one in commands if isinstance(one, MoveToDeadLetters)
+    }
     numbers, ids = targets(commands)
     messages = _states(connection, _BY_SEQ, timeline.number, numbers)
     if ids:
         messages += _states(connection, _BY_ID, timeline.number, ids)
     outcomes, changes = plan_commands(name, messages, commands, now_ms)
-    _write(connection, timeline.number, changes, graves)
+    _write(connection, timeline.number, changes, dead_numbers)
     return outcomes
 
 
 def _complete_all(connection: sqlite3.Connection, timeline: int, commands: Sequence[Command], now_ms: int) -> bool:
-    """Whether the commands were completions that all hold, and were carried out."""
+    """Whether the commands were completions that all hold, and were applied."""
     if any(type(command) is not Complete for command in commands) or len(set(commands)) < len(commands):
         return False
     text = json.dumps(commands)
@@ -211,7 +214,7 @@ def _states(
 
 
 def _rows(connection: sqlite3.Connection, statement: str, timeline: int, keys: Sequence[int | str]) -> list[list[Any]]:
-    """Messages in any state; one that is gone has no due time."""
+    """Messages in any state; a removed one has no due time."""
     (rows,) = connection.execute(statement, (timeline, json.dumps(keys))).fetchone()
     found: list[list[Any]] = json.loads(rows)
     return found
@@ -237,9 +240,11 @@ def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages:
         connection.execute(_INSERT_BODIES, (first, text, blob, INLINE_BYTES_MAX))
 
 
-def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Change], graves: Mapping[str, int]) -> None:
+def _write(
+    connection: sqlite3.Connection, timeline: int, changes: Iterable[Change], dead_numbers: Mapping[str, int]
+) -> None:
     untouched, changed, kept, gone = [], [], [], []
-    for before, now, home in changes:
+    for before, now, target in changes:
         if before.version == 1:
             untouched.append((before.seq, before.due_ms))
         else:
@@ -248,9 +253,9 @@ def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Chan
             gone.append((before.seq,))
             continue
         state = (now.scheduled_ms, now.holder, now.token, now.version, now.attempts)
-        kept.append((timeline if now.id == before.id else graves[home], now.due_ms, now.seq, *state))
+        kept.append((timeline if now.id == before.id else dead_numbers[target], now.due_ms, now.seq, *state))
         if now.id != before.id:
-            _expect(connection.execute(_BURY, (graves[home], now.id, now.seq)), 1)
+            _expect(connection.execute(_MOVE_DEAD, (dead_numbers[target], now.id, now.seq)), 1)
     if untouched:
         _leave(connection, timeline, *_by_age(connection, untouched))
     if changed:
@@ -271,7 +276,10 @@ def _by_age(connection: sqlite3.Connection, entries: Sequence[tuple[Any, ...]]) 
 
 
 def _leave(connection: sqlite3.Connection, timeline: int, old: _BatchPart, new: _BatchPart) -> None:
-    """Messages that were untouched so far leave their places: new ones first, for on a short timeline all are."""
+    """Remove messages from their places when they first change.
+
+    New ones go first, because on a short timeline all messages are new.
+    """
     left = new.size and new.size - connection.execute(_LEAVE_FRESH, (timeline, new.text)).rowcount
     for count, text in ((left, new.text), (old.size, old.text)):
         if count:
@@ -280,7 +288,7 @@ def _leave(connection: sqlite3.Connection, timeline: int, old: _BatchPart, new: 
 
 def _expect(cursor: sqlite3.Cursor, rows: int) -> None:
     if cursor.rowcount != rows:
-        raise sqlite3.IntegrityError(f"{cursor.rowcount} rows changed where {rows} were decided on")
+        raise sqlite3.IntegrityError(f"{cursor.rowcount} rows changed instead of {rows}")
 
 
 def _last_seq(connection: sqlite3.Connection) -> int:
