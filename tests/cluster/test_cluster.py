@@ -257,7 +257,11 @@ def test_brokers_without_etcd_step_down_and_come_back(brokers: Brokers) -> None:
         (4, {"cluster_secret": "guess"}, "the cluster secret is not that of the other brokers"),
         (5, {"coordination": "etcd://127.0.0.1:1"}, "etcd at 127.0.0.1:1 did not answer"),
         (6, {"rack": "z", "set": "tidemill.racks=a,b,c"}, "rack 'z' is none of the cluster's racks (tidemill.racks)"),
-        (7, {"node_json": '"format": 99'}, "has format 99, this version knows 1; start the version that wrote it"),
+        (
+            7,
+            {"node_json": '"format": 99'},
+            "has format 99, and this version supports up to 1; start the version that wrote it",
+        ),
     ],
 )
 def test_who_cannot_join_is_told_in_one_line(

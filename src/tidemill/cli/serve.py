@@ -54,9 +54,9 @@ def serve(
     """
     flags = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
     settings = _load({name.replace("_", "-"): value for name, value in flags.items()}, config, set_ or [])
-    from tidemill.app.startup import garbage_left, import_structlog
+    from tidemill.app.startup import gc_disabled, import_structlog
 
-    with garbage_left():
+    with gc_disabled():
         import_structlog()
         from tidemill.app.process import run
 
