@@ -64,7 +64,7 @@ def test_one_that_is_there_and_does_not_answer_is_passed_over(
         name = f"127.0.0.1:{silent.getsockname()[1]}"
         tidemill.fine("topic", "list", "--bootstrap", f"{name},{cli_broker.bootstrap_servers}")
         monkeypatch.setattr(connection, "TIMEOUT_S", 0.2)
-        assert f"{name}: timed out before it said anything" in tidemill.refused(
+        assert f"{name}: timed out before its first response" in tidemill.refused(
             FAILED, "topic", "list", "--bootstrap", name
         )
 
