@@ -291,7 +291,7 @@ def test_a_handler_that_is_none_and_a_second_run(broker: Broker, topic: str) -> 
     with pytest.raises(InvalidOption, match="is not a function"):
         consumer.run(None)  # type: ignore[arg-type]  # what somebody may do without types
     consumer.run(lambda _: None)
-    with pytest.raises(InvalidOption, match="runs once"):
+    with pytest.raises(InvalidOption, match="has already run"):
         consumer.run(lambda _: None)
 
 
