@@ -277,7 +277,7 @@ def test_max_records_is_exact_and_the_next_run_goes_on(broker: Broker, topic: st
         ({"max_records": 0}, "max_records=0"),
         ({"workers": "three"}, "workers='three' is not a whole number"),
         ({"retry": 3}, "retry=3 is not a Retry"),
-        ({"dead_letter": "t"}, "dead_letter='t' is one of the topics"),
+        ({"dead_letter": "t"}, "dead_letter='t' is also in topics"),
     ],
 )
 def test_bad_options(options: dict[str, Any], sentence: str) -> None:

@@ -128,11 +128,11 @@ def run(
 
 def _log_to_stderr() -> None:
     logs.configure("warning", "human")
-    structlog.configure(processors=[_without_the_last_line, *structlog.get_config()["processors"]])
+    structlog.configure(processors=[_without_halt_event, *structlog.get_config()["processors"]])
 
 
-def _without_the_last_line(_: object, __: str, event: EventDict) -> EventDict:
+def _without_halt_event(_: object, __: str, event: EventDict) -> EventDict:
     """A halt is what the command itself says when it ends."""
-    if event["event"] == "halted":
+    if event["event"] == "consumer_halted":
         raise structlog.DropEvent
     return event
