@@ -108,7 +108,8 @@ async def coroutine(_: ParallelRecord) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "sentence"), [(lambda _: None, "use a function of a module"), (coroutine, "does not support async handlers")]
+    ("handler", "sentence"),
+    [(lambda _: None, "use a function of a module"), (coroutine, "does not support async handlers")],
 )
 def test_handlers_that_no_process_can_run(handler: Callable[[ParallelRecord], Any], sentence: str) -> None:
     consumer = ParallelConsumer(

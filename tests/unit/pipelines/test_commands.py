@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.cli.main import main
-from tidemill.cli.pipeline_lake import told_batches
+from tidemill.cli.pipeline_lake import batch_reporter
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.lake.interface import CommitStep
 from tidemill.pipelines.lake.opening import open_lake
@@ -103,5 +103,5 @@ def test_a_file_url_is_the_local_folder(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_reports_of_spark_connect_that_leave_out_the_rows_are_counted_as_none() -> None:
     rows: list[int] = []
-    told_batches(rows.append, follow=True)({"orders": [{"batchId": 0, "timestamp": "2026-11-16T10:00:00Z"}]})
+    batch_reporter(rows.append, follow=True)({"orders": [{"batchId": 0, "timestamp": "2026-11-16T10:00:00Z"}]})
     assert rows == [0]

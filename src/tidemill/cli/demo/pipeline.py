@@ -1,12 +1,12 @@
-"""The Spark pipeline of the demo, a program of its own: orders -> revenue per minute and item -> topic and Parquet.
+"""The Spark pipeline of the demo, a separate program: orders -> revenue per minute and item -> topic and Parquet.
 
-`python -m tidemill.cli.demo.pipeline SERVERS FOLDER`. Spark has its own process because the JVM and its Python take
-seconds of a core while they start, which the broker's timelines would feel. It tells how it goes in JSON lines on
-standard output. When standard input ends (the demo wants it to stop, or is gone) it takes what is left in the topic,
-stops Spark and ends.
+`python -m tidemill.cli.demo.pipeline SERVERS FOLDER`. Spark runs in its own process, because the JVM and its Python use
+seconds of a core while they start, which would delay the broker's timelines. It reports its progress in JSON lines on
+standard output. When standard input ends (the demo stops it, or has ended), it processes the rest of the topic, stops
+Spark and ends.
 
-The totals of a minute and an item only grow and are written under one key, so a micro-batch that runs twice changes
-nothing: readers take the newest record of a key, or the largest row of a minute and item in the Parquet folder.
+The totals of a minute and an item only grow and have one key, so a micro-batch that runs twice changes nothing. Readers
+take the newest record of a key, or the largest row of a minute and item in the Parquet folder.
 """
 
 import json
@@ -24,7 +24,7 @@ TRIGGER = "2 seconds"
 LATE = "10 minutes"
 POLL_S = 0.5
 DRAIN_S = 60.0
-"""The demo has its own patience and ends this process when it is over; this one counts when the demo is gone."""
+"""Used only when the demo has ended. Otherwise the demo stops this process after its own timeout."""
 SCHEMA = "id BIGINT, item STRING, price DOUBLE, quantity INT, customer STRING, at TIMESTAMP"
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}"
 
@@ -42,7 +42,7 @@ def main() -> None:
         if stopping.is_set():
             return
         query = _start(spark, servers, folder)
-    except Exception as error:  # noqa: BLE001 - the demo goes on without Spark, whatever is wrong with it
+    except Exception as error:  # noqa: BLE001 - the demo continues without Spark after any error
         tell(state="unavailable", reason=_line(error))
         return
     tell(state="running")
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def _channel() -> Tell:
-    """Standard output for the demo alone: what Spark and Java print there goes to standard error."""
+    """A writer of JSON lines to standard output. The output of Spark and Java goes to standard error instead."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -79,14 +79,14 @@ def _session(folder: Path) -> Any:
         "spark.driver.memory": "1g",
         "spark.local.dir": str(folder / "spark-local"),
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
-        "spark.sql.shuffle.partitions": "1",  # a few rows a minute: more tasks are more Python processes to start
+        "spark.sql.shuffle.partitions": "1",  # a few rows a minute: more tasks would only start more Python processes
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
     return session(name="tidemill demo", options=options)
 
 
 def _start(spark: Any, servers: str, folder: Path) -> Any:
-    """The query: totals that changed in a micro-batch go to the topic and to a folder of the micro-batch."""
+    """Start the query. The totals that changed in a micro-batch go to the topic and to a folder of the micro-batch."""
     source = {
         "kafka.bootstrap.servers": servers,
         "subscribe": ORDERS,
@@ -126,7 +126,7 @@ def _start(spark: Any, servers: str, folder: Path) -> Any:
 
 
 def _follow(query: Any, stopping: threading.Event, tell: Tell) -> bool:
-    """Tell every micro-batch; at the end take what is left and stop. Whether nothing is left."""
+    """Report every micro-batch. At the end process the rest and stop. Returns whether nothing is left."""
     seen = -1
     while not stopping.wait(POLL_S):
         seen = _tell_batches(query, seen, tell)
@@ -151,7 +151,7 @@ def _tell_batches(query: Any, seen: int, tell: Tell) -> int:
 
 
 def _line(error: BaseException) -> str:
-    """The first line of what an exception says; Spark's have dozens."""
+    """The first line of an exception's text. Spark's texts have dozens."""
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name} is not installed; pip install 'tidemill[spark]'"
     text = str(error).strip() or type(error).__name__

@@ -342,8 +342,7 @@ class ParallelConsumer:
             self._commit_refused(refusal, only)
 
     def _commit_refused(self, error: KafkaError, only: Sequence[TopicPartition] | None) -> None:
-        """Log the error. The next commit has the same offsets. A fenced member loses its partitions in the next poll.
-        """
+        """Log the error. The next commit has the same offsets. A fenced member loses its partitions then."""
         log.warning("commit_failed", error=error.str())
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE and self._metadata_bytes_max:
             smaller = self._metadata_bytes_max > METADATA_BYTES_MAX
