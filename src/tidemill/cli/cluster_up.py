@@ -29,7 +29,7 @@ RESTART_S = 5.0
 LOOK_S = 0.2
 READY = "tidemill ready "
 PORTS = "ports.json"
-PORTS = {"kafka": 9092, "grpc": 6174, "http": 8080}
+DEFAULT_PORTS = {"kafka": 9092, "grpc": 6174, "http": 8080}
 
 
 class Process:
@@ -127,7 +127,7 @@ def _etcd(program: str, data_dir: Path, ports: dict[str, int]) -> Process:
 
 
 def _broker(number: int, data_dir: Path, etcd: int, kafka_port: int, session_ttl_ms: int) -> Process:
-    listeners = {name: f"127.0.0.1:{_port(name, number, kafka_port)}" for name in PORTS}
+    listeners = {name: f"127.0.0.1:{_port(name, number, kafka_port)}" for name in DEFAULT_PORTS}
     flags = {
         "node-id": str(number),
         "data-dir": str((data_dir / f"broker-{number}").absolute()),
@@ -145,7 +145,7 @@ def _port(name: str, number: int, kafka_port: int) -> int:
     """The first broker has the default ports, the others the following ones. 0 picks a free port for every server."""
     if kafka_port == 0:
         return 0
-    return (kafka_port if name == "kafka" else PORTS[name]) + number - 1
+    return (kafka_port if name == "kafka" else DEFAULT_PORTS[name]) + number - 1
 
 
 def _ports(data_dir: Path) -> dict[str, int]:

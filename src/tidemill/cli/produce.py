@@ -218,7 +218,7 @@ class _Run:
                 self._report_waiting()
         except KeyboardInterrupt:
             self._producer.flush(LAST_WORD_S)  # counts responses that have already arrived
-            remark(f"stopped: {self._count:,} records were written to {self._topic}")
+            remark(f"stopped: {self._count:,} records are known to be written to {self._topic}")
             raise
         if self._error:
             raise CommandFailed(f"write to {self._topic}: {self._error} ({self._count:,} records were written before)")

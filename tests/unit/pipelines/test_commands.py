@@ -41,13 +41,13 @@ def test_an_audit_is_a_table_and_an_exit_code(tmp_path: Path, capsys: pytest.Cap
 def test_a_new_pipeline_has_not_run_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "shop"
     assert main(["pipeline", "status", str(tmp_path)]) == 1
-    assert "make one with: tidemill pipeline init shop" in capsys.readouterr().err
+    assert "create one with: tidemill pipeline init shop" in capsys.readouterr().err
     assert main(["pipeline", "init", str(root)]) == 0
     assert f"wrote {root / 'pipeline.yml'}" in capsys.readouterr().out
     assert main(["pipeline", "init", str(root)]) == 1
     assert "is not empty" in capsys.readouterr().err
     assert main(["pipeline", "status", str(tmp_path)]) == 0
-    assert capsys.readouterr().err == f"{root} never ran; start it with: tidemill pipeline run {root}\n"
+    assert capsys.readouterr().err == f"{root} has never run; start it with: tidemill pipeline run {root}\n"
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,9 +69,9 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
             "run shop --master k8s",
             "--master is k8s; write local[4], spark://host:7077, yarn or k8s://https://host:6443",
         ),
-        ("run shop --runner fast", "there is no runner fast; there are streaming, declarative"),
+        ("run shop --runner fast", "there is no runner fast; use one of streaming, declarative"),
         ("archive orders --to lake --remote x", "--remote is x; write sc://host:15002, the address of a Spark Connect"),
-        ("report --to shop/pipeline.yml", "--to is shop/pipeline.yml, which is a file; name a folder"),
+        ("report --to shop/pipeline.yml", "--to shop/pipeline.yml is a file; name a folder"),
         *(
             (
                 f"{words} {place}",
