@@ -204,7 +204,7 @@ def replay(
 def batch_reporter(advance: Advance, *, follow: bool) -> "Callable[[Reports], None]":
     """The callback of the runner: advances a bar, or prints a line for each micro-batch."""
 
-    def tell(reports: "Reports") -> None:
+    def show_batch(reports: "Reports") -> None:
         for name, batches in reports.items():
             for batch in batches:
                 rows = int(batch.get("numInputRows") or 0)  # Spark Connect does not report it
@@ -212,7 +212,7 @@ def batch_reporter(advance: Advance, *, follow: bool) -> "Callable[[Reports], No
                 if follow and rows:
                     remark(f"{batch['timestamp'][11:19]}  {name}  {rows:,} records")
 
-    return tell
+    return show_batch
 
 
 def _print_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_json: bool) -> None:

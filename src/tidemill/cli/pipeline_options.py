@@ -58,7 +58,7 @@ def chosen_spark(
     connect: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> "Where":
-    """The Spark to use, or an error for what is missing. `settings` come from a file, and --conf overrides them."""
+    """The Spark to use, or an error for missing parts. `settings` come from a file, and --conf overrides them."""
     check_libraries()
     from tidemill.pipelines.core.master import parse_settings
     from tidemill.pipelines.spark.remote import Where, check_where

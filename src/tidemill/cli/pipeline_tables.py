@@ -78,12 +78,12 @@ def latest(
     ):
         stop, shown = heed(), batch_reporter(advance, follow=follow and not as_json)
 
-        def tell(reports: "Reports") -> None:
+        def show_batch(reports: "Reports") -> None:
             nonlocal left_out
             left_out += sum(map(keyless, reports.values()))
             shown(reports)
 
-        tend(start_latest(spark, table, Latest(broker, topic, schema, follow, skip_lost)), stop, tell)
+        tend(start_latest(spark, table, Latest(broker, topic, schema, follow, skip_lost)), stop, show_batch)
     rows = sum(file.rows for file in table.files())
     if as_json:
         found = {"topic": topic, "table": str(to / topic), "format": format_, "rows": rows, "without_key": left_out}

@@ -28,13 +28,13 @@ DRAIN_S = 60.0
 SCHEMA = "id BIGINT, item STRING, price DOUBLE, quantity INT, customer STRING, at TIMESTAMP"
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}"
 
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
 def main() -> None:
     """Run until standard input ends."""
     servers, folder = sys.argv[1], Path(sys.argv[2])
-    tell = _channel()
+    report = _channel()
     stopping = threading.Event()
     threading.Thread(target=_wait_for_end, args=(stopping,), daemon=True).start()
     try:
@@ -43,27 +43,27 @@ def main() -> None:
             return
         query = _start(spark, servers, folder)
     except Exception as error:  # noqa: BLE001 - the demo continues without Spark after any error
-        tell(state="unavailable", reason=_line(error))
+        report(state="unavailable", reason=_line(error))
         return
-    tell(state="running")
+    report(state="running")
     try:
-        drained = _follow(query, stopping, tell)
-        tell(state="finished" if drained else "stopped")
+        drained = _follow(query, stopping, report)
+        report(state="finished" if drained else "stopped")
     except Exception as error:  # noqa: BLE001 - as above
-        tell(state="failed", reason=_line(error))
+        report(state="failed", reason=_line(error))
     spark.stop()
 
 
-def _channel() -> Tell:
+def _channel() -> Report:
     """A writer of JSON lines to standard output. The output of Spark and Java goes to standard error instead."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def tell(**facts: object) -> None:
+    def report(**facts: object) -> None:
         out.write(json.dumps(facts) + "\n")
         out.flush()
 
-    return tell
+    return report
 
 
 def _wait_for_end(stopping: threading.Event) -> None:
@@ -125,28 +125,28 @@ def _start(spark: Any, servers: str, folder: Path) -> Any:
     return started.option("checkpointLocation", checkpoint).queryName("revenue").start()
 
 
-def _follow(query: Any, stopping: threading.Event, tell: Tell) -> bool:
+def _follow(query: Any, stopping: threading.Event, report: Report) -> bool:
     """Report every micro-batch. At the end process the rest and stop. Returns whether nothing is left."""
     seen = -1
     while not stopping.wait(POLL_S):
-        seen = _tell_batches(query, seen, tell)
+        seen = _report_batches(query, seen, report)
         if not query.isActive:
             raise query.exception() or RuntimeError("the query has ended")
     drain = threading.Thread(target=query.processAllAvailable, daemon=True)
     drain.start()
     drain.join(DRAIN_S)
     drained = query.isActive and not drain.is_alive()
-    _tell_batches(query, seen, tell)
+    _report_batches(query, seen, report)
     query.stop()
     return drained
 
 
-def _tell_batches(query: Any, seen: int, tell: Tell) -> int:
+def _report_batches(query: Any, seen: int, report: Report) -> int:
     for progress in query.recentProgress:
         if progress["batchId"] > seen and progress["numInputRows"]:
             seen = progress["batchId"]
             took_ms = progress["durationMs"].get("triggerExecution", 0)
-            tell(batch=seen, rows=progress["numInputRows"], took_ms=took_ms)
+            report(batch=seen, rows=progress["numInputRows"], took_ms=took_ms)
     return seen
 
 

@@ -92,10 +92,10 @@ def offset_fetch(group: str, partitions: Iterable[TopicPartition] | None) -> Req
 
 def offsets_in(answer: Answer) -> dict[TopicPartition, GroupOffset]:
     """The committed offsets in the response. Partitions without a commit are left out."""
-    told = answer.message()
-    check(getattr(told, "error_code", 0))
+    response = answer.message()
+    check(getattr(response, "error_code", 0))
     found = {}
-    for topic in told.topics:
+    for topic in response.topics:
         for part in topic.partitions:
             if part.error_code:
                 raise _named(topic.name, part.partition_index, part.error_code)
@@ -115,9 +115,9 @@ def init_producer_id(transactional_id: str | None, timeout_ms: int) -> Request:
 
 def identity_in(answer: Answer, transactional_id: str | None) -> ProducerIdentity:
     """The producer identity in the response."""
-    told = answer.message()
-    check(told.error_code)
-    return ProducerIdentity(told.producer_id, told.producer_epoch, transactional_id)
+    response = answer.message()
+    check(response.error_code)
+    return ProducerIdentity(response.producer_id, response.producer_epoch, transactional_id)
 
 
 def add_partitions(producer: ProducerIdentity, partitions: Collection[TopicPartition]) -> Request:
@@ -152,9 +152,9 @@ def list_open() -> Request:
 
 def open_in(answer: Answer) -> list[str]:
     """The transactional ids in the response."""
-    told = answer.message()
-    check(told.error_code)
-    return [each.transactional_id for each in told.transaction_states]
+    response = answer.message()
+    check(response.error_code)
+    return [each.transactional_id for each in response.transaction_states]
 
 
 def check_answer(answer: Answer) -> None:

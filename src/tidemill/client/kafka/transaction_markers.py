@@ -29,9 +29,9 @@ def verify_request(writer: TransactionalProducer, partition: TopicPartition, *, 
 
 def verified(answer: Answer) -> None:
     """Raise the error of the coordinator."""
-    told = answer.message()
-    _raise(told.error_code)
-    for transaction in told.results_by_transaction:
+    response = answer.message()
+    _raise(response.error_code)
+    for transaction in response.results_by_transaction:
         for topic in transaction.topic_results:
             for part in topic.results_by_partition:
                 _raise(part.partition_error_code)
