@@ -1,22 +1,22 @@
-# Everything a fresh checkout needs. `make` alone says what there is.
+# Builds and tests a fresh checkout. `make` alone lists the targets.
 PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.ready
-# Twice as many processes as there are cores: most tests wait for a broker, not for a core.
+# Two processes per core, because most tests wait for a broker and not for the CPU.
 WORKERS ?= $(shell echo $$(( $$(nproc) * 2 )))
 ARGS    ?=
-# Packages of more than a gigabyte come in: somebody at a terminal sees how far they are.
+# More than a gigabyte of packages is downloaded: show the progress on a terminal.
 QUIET   := $(shell test -t 2 || echo --quiet)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export UV_LINK_MODE = copy
-# Compiled modules are kept: brokers that tests start are ready in half the time.
+# Keep the bytecode: brokers that tests start are ready in half the time.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help setup system java run test check collect fmt unit long bench chaos mutants docs proto clean
 
-help: ## this list
+help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
@@ -26,18 +26,18 @@ $(STAMP): pyproject.toml
 	$(BIN)/uv pip install $(QUIET) --compile-bytecode --python $(BIN)/python --editable '.[all]' --group dev
 	@touch $@
 
-# An installed package comes with its bytecode; a checkout whose Python may not write any would be compiled at every start.
+# Compile the checkout now: a Python that may not write bytecode would compile it at every start.
 setup: $(STAMP) ## .venv with the package, all extras and the development tools
 	@$(BIN)/python -m compileall -q src
 
 system: ## Debian packages that the tests use (kcat, Java, postgresql)
 	@.ci/system tests
 
-# Without Java the demo runs all the same, without its Spark pipeline.
+# Without Java the demo still runs, without its Spark pipeline.
 java: ## Java, for the demo's Spark pipeline
 	@.ci/system java || echo "continuing without Java: the demo leaves out its Spark pipeline" >&2
 
-run: setup java ## the demo: a broker, orders, reminders and a Spark pipeline at work
+run: setup java ## run the demo: a broker, orders, reminders and a Spark pipeline
 	@$(BIN)/tidemill demo $(ARGS)
 
 test: setup system ## format, lint, types, imports, tests: what CI runs
@@ -50,42 +50,39 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
-# Each process of `unit` would compile every test for itself; mypy leaves a core free to do it once. What is wrong is
-# told by `unit`.
+# Compiles the tests once, on the core that mypy leaves free, instead of once per process of `unit`. Errors are ignored
+# here because `unit` reports them.
 collect: setup
 	@$(BIN)/pytest -qq --collect-only >/dev/null 2>&1 || true
 
-# A test that fails beside others on a busy machine runs once more by itself, and so does one whose process ended before
-# it had a result (tests/unreported.py); one that fails twice fails the run. Status 1 alone says that pytest has written
-# down which they are; 5 of the second try says that none is left: the process that took a dead one's place has passed it.
+# A test that fails while others run is run once more, alone. So is a test whose process ended without a result
+# (tests/unreported.py). A test that fails twice fails the run. Only status 1 means that pytest has recorded the failed
+# tests. Status 5 of the second try means that none is left: a replacement process has already passed the test.
 unit: setup
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { \
 	  test $$? -eq 1 || exit 1; \
-	  echo "second try, one at a time: what failed"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none --second-try || test $$? -eq 5; }
+	  echo "second try of the failed tests, one at a time"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none --second-try || test $$? -eq 5; }
 
-long: setup ## the tests that `make test` leaves out for their time: Spark clusters, killed drivers, more of ClickHouse, Apache Kafka beside us
+long: setup ## the slow tests that `make test` skips: Spark clusters, killed drivers, more ClickHouse, comparison with Apache Kafka
 	$(BIN)/pytest -q -m long
 
-fmt: setup ## format and mend what can be mended
+fmt: setup ## format, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## every benchmark, with the machine and the ratios
+bench: setup ## run every benchmark and print the machine and the ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# In network namespaces when we are root; otherwise without cuts.
-chaos: setup system ## 15 minutes of faults on three brokers and etcd: acknowledged, lost, duplicated (ARGS="minutes seed")
+# Root runs it in network namespaces. Other users run it without network partitions.
+chaos: setup system ## 15 minutes of faults on three brokers and etcd; counts lost and duplicated records (ARGS="minutes seed")
 	$(BIN)/python -m tests.chaos.run $(ARGS)
 
-mutants: setup ## mutation tests of the cores, records, wire and the parallel client (ARGS="--seed 1 --count 40")
-	$(BIN)/python -m tests.mutants.run $(ARGS)
-
-docs: setup ## the documentation site, into site/; a broken link fails
+docs: setup ## build the documentation site in site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 proto: setup ## generate the gRPC code from its schema
 	$(BIN)/python -m tidemill.wire.grpc.generate
 
-clean: ## remove what the build made
+clean: ## delete build products
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis data site

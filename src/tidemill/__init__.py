@@ -1,6 +1,6 @@
-"""Tidemill: streams for every Kafka client, timelines, and data pipelines, in one package.
+"""Tidemill: Kafka-compatible streams, timelines and data pipelines in one package.
 
-The names below are loaded when they are first used, so that `import tidemill` stays quick.
+Each public name is imported at its first use, so that `import tidemill` stays quick.
 """
 
 import sys
@@ -37,7 +37,7 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
+_MODULES = {
     "AsyncConsumer": "tidemill.client.topics",
     "AsyncLease": "tidemill.client.timelines",
     "AsyncTimeline": "tidemill.client.timelines",
@@ -55,16 +55,16 @@ _HOMES = {
     "TimelineError": "tidemill.model.timeline_errors",
     "TopicProducer": "tidemill.client.topics",
 }
-"""Public name -> module that has it."""
+"""Public name -> the module that defines it."""
 
 
-if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+if not TYPE_CHECKING:  # type checkers use the imports above and must reject other names
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module 'tidemill' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_MODULES})

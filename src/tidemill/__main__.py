@@ -1,4 +1,4 @@
-"""`python -m tidemill`, and the entry point of the command `tidemill`."""
+"""The entry point of `python -m tidemill` and of the command `tidemill`."""
 
 import sys
 
@@ -6,7 +6,7 @@ from tidemill.cli.main import main as run_command
 
 
 def main() -> None:
-    """Run the command line and end with its exit code."""
+    """Run the command line and exit with its code."""
     sys.exit(run_command())
 
 

@@ -1,12 +1,13 @@
-"""Every setting of a node: its flag, its environment name, its key in tidemill.toml, its default.
+"""The settings of a node: flag, environment variable, key in tidemill.toml and default.
 
-One row of `ROWS` is one setting; flag `--data-dir`, variable `TIDEMILL_DATA_DIR` and key `data-dir` are made from its
-name. A flag wins over the environment, the environment over the file, the file over the default. Nothing is guessed:
-an unknown key, an unknown `TIDEMILL_*` variable and a value that does not fit are refused in one line that names the
-nearest match. Broker settings in Kafka's spelling stand in the file under `[broker]`, and `--set` gives them as flags.
+One row of `ROWS` is one setting. Its name gives the flag (`--data-dir`), the variable (`TIDEMILL_DATA_DIR`) and the key
+(`data-dir`). A flag overrides the environment, the environment overrides the file, the file overrides the default.
+Nothing is guessed: an unknown key, an unknown `TIDEMILL_*` variable or an invalid value is rejected, with the nearest
+match in the error. Broker settings in Kafka's spelling are in the table `[broker]` of the file; `--set` gives them as
+flags.
 
-A table and forty lines take the place of a settings library here: the library that was planned needed 0.2 s of the half
-second that a broker has to get ready, and the rule about nearest matches had to be written by hand with it too.
+This table replaces a settings library, because the library took 0.2 s of the half second in which a broker starts. The
+nearest match also had to be written by hand with it.
 """
 
 import re
@@ -36,7 +37,7 @@ _PASSWORD = re.compile(r"(password=)[^&]*", re.IGNORECASE)
 
 
 class Address(NamedTuple):
-    """Where a door listens or where clients find it."""
+    """The address that a server listens on or that clients connect to."""
 
     host: str
     port: int
@@ -47,7 +48,7 @@ class Address(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One setting: how it is written everywhere and how its text is read."""
+    """One setting: its name, its default and the function that parses its text."""
 
     name: str
     default: str
@@ -56,18 +57,18 @@ class Row(NamedTuple):
 
     @property
     def field(self) -> str:
-        """The attribute of Settings, and the parameter of `tidemill serve`."""
+        """The attribute of Settings and the parameter of `tidemill serve`."""
         return self.name.replace("-", "_")
 
     @property
     def variable(self) -> str:
-        """The environment name."""
+        """The environment variable."""
         return PREFIX + self.field.upper()
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What one node runs with."""
+    """The settings of one node."""
 
     data_dir: Path
     kafka: Address | None
@@ -89,7 +90,7 @@ class Settings:
 
 
 def parse_address(text: str) -> Address:
-    """`host:port` or `[IPv6]:port`; port 0 is any free one."""
+    """Parse `host:port` or `[IPv6]:port`. Port 0 picks a free port."""
     host, colon, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -98,7 +99,7 @@ def parse_address(text: str) -> Address:
     if not colon or not host or not (port.isascii() and port.isdigit()):
         raise InvalidConfig(f"{text!r} is not host:port; write for example 127.0.0.1:9092")
     if int(port) > PORT_MAX:
-        raise InvalidConfig(f"{text!r} has no port between 0 and {PORT_MAX}")
+        raise InvalidConfig(f"port {port} in {text!r} is not between 0 and {PORT_MAX}")
     return Address(host, int(port))
 
 
@@ -121,7 +122,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _one_of(*choices: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text.lower() not in choices:
-            raise InvalidConfig(f"{text!r} is none of {', '.join(choices)}")
+            raise InvalidConfig(f"{text!r} is not one of {', '.join(choices)}")
         return text.lower()
 
     return read
@@ -146,7 +147,7 @@ def _number(low: int, high: int) -> Callable[[str], int]:
 
 
 def shown(url: str) -> str:
-    """A URL as people may see it: without who logs in, and without passwords among its options."""
+    """The URL for messages and logs: without the login and without passwords in its options."""
     scheme, colon, place = url.partition("://" if "://" in url else ":")
     return _PASSWORD.sub(r"\1***", f"{scheme}{colon}{place.rpartition('@')[2]}")
 
@@ -155,7 +156,9 @@ def _engine(*schemes: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         scheme = text.partition(":")[0]
         if ":" not in text or scheme not in schemes:
-            raise InvalidConfig(f"{shown(text)!r} is none of {', '.join(f'{each}:' for each in schemes)}")
+            raise InvalidConfig(
+                f"{shown(text)!r} does not start with one of {', '.join(f'{each}:' for each in schemes)}"
+            )
         return text
 
     return read
@@ -169,7 +172,7 @@ def _folder(text: str) -> Path:
 
 
 def _timelines(text: str) -> str:
-    """An engine; the file of SQLite may be named."""
+    """Check the URL of a timeline engine. A SQLite URL may name a file."""
     url = _engine("sqlite", "memory", "postgresql", "postgres")(text)
     if url.startswith("sqlite:") and (path := url.removeprefix("sqlite:").removeprefix("//")):
         _folder(path)
@@ -177,54 +180,74 @@ def _timelines(text: str) -> str:
 
 
 ROWS = (
-    Row("data-dir", "data", _folder, "Folder that holds everything this broker keeps."),
-    Row("kafka", "127.0.0.1:9092", _optional_address, "Kafka door, host:port; port 0 is any free one; none is off."),
-    Row("grpc", "127.0.0.1:6174", _optional_address, "gRPC door (timelines, streams), host:port or none."),
-    Row("http", "127.0.0.1:8080", _optional_address, "HTTP door (console, metrics, health), host:port or none."),
+    Row("data-dir", "data", _folder, "Directory for all data of this broker."),
+    Row(
+        "kafka",
+        "127.0.0.1:9092",
+        _optional_address,
+        "Kafka listener, host:port. Port 0 picks a free port; none disables the listener.",
+    ),
+    Row("grpc", "127.0.0.1:6174", _optional_address, "gRPC listener (timelines, streams), host:port or none."),
+    Row("http", "127.0.0.1:8080", _optional_address, "HTTP listener (console, metrics, health), host:port or none."),
     Row(
         "http-hosts",
         "",
         _names,
-        "Names of the HTTP door for browsers and scrapers, besides its address; .example.com is all that end so.",
+        "More host names that HTTP clients may use, separated by commas. .example.com allows all its subdomains.",
     ),
-    Row("advertise", "", _optional_address, "Address that Kafka clients are told; same as --kafka unless given."),
-    Row("node-id", "0", _number(0, NODE_ID_MAX), "Number of this broker."),
+    Row("advertise", "", _optional_address, "Address that Kafka clients connect to. Default: the address of --kafka."),
+    Row("node-id", "0", _number(0, NODE_ID_MAX), "Id of this broker, unique in the cluster."),
     Row("rack", "", _text, "Rack or zone of this broker."),
-    Row("session-ttl-ms", "10000", _number(SESSION_TTL_MS_MIN, NODE_ID_MAX), "Life of a session that is not renewed."),
-    Row("roles", "overseer,carrier", _roles, "What this broker does: overseer, carrier or both."),
+    Row(
+        "session-ttl-ms",
+        "10000",
+        _number(SESSION_TTL_MS_MIN, NODE_ID_MAX),
+        "Time until a session expires that is not renewed.",
+    ),
+    Row(
+        "roles",
+        "overseer,carrier",
+        _roles,
+        "Roles of this broker: overseer (controller), carrier (storage and clients) or both.",
+    ),
     Row(
         "coordination",
         "local:",
         _engine("local", "etcd", "etcds"),
-        "Where brokers agree: local: (one broker) or etcd://user:password@host1:2379,host2:2379/folder?ca=ca.pem.",
+        "Coordination backend: local: (one broker) or etcd://user:password@host1:2379,host2:2379/folder?ca=ca.pem.",
     ),
     Row(
         "cluster-secret",
         "",
         _text,
-        "What brokers prove to each other with, the same for all; without it one is made and kept in coordination.",
+        "Secret with which brokers authenticate to each other. Default: a generated one, stored in the coordination.",
     ),
     Row(
         "streams",
         "segments:",
         _engine("segments", "memory", "chdb", "clickhouse"),
-        "Where streams are kept: segments:, chdb:, clickhouse://host1,host2/database or memory:.",
+        "Storage of streams: segments:, chdb:, clickhouse://host1,host2/database or memory:.",
     ),
     Row(
         "timelines",
         "sqlite:",
         _timelines,
-        "Where timelines are kept: sqlite:, memory: or postgresql://...",
+        "Storage of timelines: sqlite:, memory: or postgresql://...",
     ),
-    Row("log-level", "info", _one_of(*LOG_LEVELS), "Least important message that is logged."),
-    Row("log-format", "auto", _one_of(*LOG_FORMATS), "human, json, or auto: human on a terminal, json elsewhere."),
+    Row("log-level", "info", _one_of(*LOG_LEVELS), "Lowest level that is logged."),
+    Row(
+        "log-format",
+        "auto",
+        _one_of(*LOG_FORMATS),
+        "Log format: human, json, or auto (human on a terminal, json elsewhere).",
+    ),
 )
 _BY_NAME = {row.name: row for row in ROWS}
 _BY_VARIABLE = {row.variable: row for row in ROWS}
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 SET_VARIABLE = PREFIX + "SET"
 CLIENT_VARIABLE = PREFIX + "CLIENT"
-"""What commands are told that talk to a broker; a broker leaves it alone."""
+"""Configures the client commands. A broker ignores it."""
 
 
 def load(
@@ -235,10 +258,10 @@ def load(
     broker: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Settings:
-    """Settings from flags (by row name), environment, file and defaults; InvalidConfig says what is wrong and where.
+    """Settings from flags (by row name), environment, file and defaults. InvalidConfig says what is wrong and where.
 
-    `config` is the --config flag, `broker` what --set gave. Files are looked for in `folder`, and without one none is
-    read.
+    `config` is the --config flag and `broker` the pairs of --set. The settings file is read from `folder`; without
+    `folder` no file is read.
     """
     environ = environ or {}
     given_flags = {name: text for name, text in (flags or {}).items() if text is not None}
@@ -288,13 +311,15 @@ def _read_file(path: Path, *, must_exist: bool) -> tuple[dict[str, str], dict[st
         document = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         if must_exist:
-            raise InvalidConfig(f"there is no settings file {path}") from None
+            raise InvalidConfig(
+                f"the settings file {path} does not exist; correct --config or {CONFIG_VARIABLE}"
+            ) from None
         return {}, {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise InvalidConfig(f"{path} cannot be read: {error}") from None
+        raise InvalidConfig(f"the settings file {path} cannot be read: {error}") from None
     broker = document.pop("broker", {})
     if not isinstance(broker, dict):
-        raise InvalidConfig(f"{path}: broker is a table; write [broker]")
+        raise InvalidConfig(f"{path}: broker is not a table; write [broker]")
     try:
         _refuse_unknown(document, {*_BY_NAME, "broker"}, "key")
         _refuse_unknown((name for name, _ in _flat(broker)), broker_settings.SETTINGS, "key in [broker]")
@@ -304,7 +329,7 @@ def _read_file(path: Path, *, must_exist: bool) -> tuple[dict[str, str], dict[st
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """TOML reads `num.partitions = 3` as a table in a table; here it is one name."""
+    """Flatten nested tables: TOML reads `num.partitions = 3` as a table in a table."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
@@ -319,11 +344,11 @@ def _as_text(name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, list):
         return ",".join(_as_text(name, each) for each in value)
-    raise InvalidConfig(f"{name} has a value of an unknown kind: {type(value).__name__}")
+    raise InvalidConfig(f"{name} has a value of type {type(value).__name__}; use a string, number, boolean or list")
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """`TIDEMILL_SET="a=b c=d"`."""
+    """Parse `TIDEMILL_SET="a=b c=d"`."""
     try:
         return dict(map(parse_pair, shlex.split(text)))
     except (InvalidConfig, ValueError) as error:
@@ -331,7 +356,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """`name=value`, as --set takes it."""
+    """Parse `name=value`, as --set takes it."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise InvalidConfig(f"{text!r} is not name=value")

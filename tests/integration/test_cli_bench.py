@@ -28,7 +28,7 @@ def test_people_get_a_table(tidemill: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--acks", "7"], WRONG_USE, "--acks 7 is none of 0, 1, all"),
+        (["--acks", "7"], WRONG_USE, "--acks 7 is not one of 0, 1, all"),
         (["--records", "0"], WRONG_USE, "--records"),
         (["-b", "127.0.0.1:1"], FAILED, "no broker answers at 127.0.0.1:1; start one with: tidemill serve"),
     ],

@@ -64,7 +64,7 @@ def test_one_that_is_there_and_does_not_answer_is_passed_over(
         name = f"127.0.0.1:{silent.getsockname()[1]}"
         tidemill.fine("topic", "list", "--bootstrap", f"{name},{cli_broker.bootstrap_servers}")
         monkeypatch.setattr(connection, "TIMEOUT_S", 0.2)
-        assert f"{name}: timed out before it said anything" in tidemill.refused(
+        assert f"{name}: timed out before its first response" in tidemill.refused(
             FAILED, "topic", "list", "--bootstrap", name
         )
 
@@ -146,8 +146,12 @@ def test_nobody_can_be_told(cli_broker: Broker, words: str, streams: str, code: 
     ("words", "code", "said"),
     [
         ("produce silent", 0, ""),
-        ("topic delete long", WRONG_USE, "error: nobody is at the terminal to be asked; say --yes if you mean it\n"),
-        ("sql", WRONG_USE, "error: there is no question; "),
+        (
+            "topic delete long",
+            WRONG_USE,
+            "error: cannot ask for confirmation without a terminal; add --yes to confirm\n",
+        ),
+        ("sql", WRONG_USE, "error: there is no query; "),
         ("schedule x --in 5s --id one", WRONG_USE, "error: --id names one message; there are 0\n"),
     ],
 )
@@ -279,8 +283,8 @@ def test_doctor(tidemill: CommandLine, tmp_path: Path) -> None:
         row["check"]: row["state"] for row in tidemill.fine("doctor", "--data-dir", str(tmp_path), "--json").json()
     }
     assert checks["python"] == "fine"
-    assert checks["kafka door"] == "note"  # the broker of this test
-    assert {"settings", "grpc door", "http door", "disk", "open files", "java", "extra postgres"} <= set(checks)
+    assert checks["kafka listener"] == "note"  # the broker of this test
+    assert {"settings", "grpc listener", "http listener", "disk", "open files", "java", "extra postgres"} <= set(checks)
 
 
 def test_doctor_looks_at_the_settings_that_a_broker_would_have(
@@ -301,11 +305,11 @@ def test_doctor_looks_at_the_settings_that_a_broker_would_have(
     )
     found = findings()
     assert found["settings"] == ("fine", "tidemill.toml")
-    assert found["kafka door"] == ("fine", "127.0.0.1:0 is free")
-    assert found["grpc door"][0] == "wrong"
-    assert found["http door"] == ("fine", "switched off")
+    assert found["kafka listener"] == ("fine", "127.0.0.1:0 is free")
+    assert found["grpc listener"][0] == "wrong"
+    assert found["http listener"] == ("fine", "disabled")
     assert found["postgres 127.0.0.1:1/shop"][0] == "wrong"
-    assert "grpc door, postgres 127.0.0.1:1/shop: see the advice above" in tidemill.refused(FAILED, "doctor")
+    assert "grpc listener, postgres 127.0.0.1:1/shop: see the advice above" in tidemill.refused(FAILED, "doctor")
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_a_command_hears_of_every_key(tidemill: CommandLine) -> None:
     assert ran.lines == ["0 00000007 ", "1 636166e9 636166e9", "2  ", "3  "]
 
 
-@pytest.mark.parametrize(("command", "why"), [("no-such-command-here", "is not there"), ("/etc", "cannot be run")])
+@pytest.mark.parametrize(("command", "why"), [("no-such-command-here", "was not found"), ("/etc", "cannot be run")])
 def test_a_command_that_cannot_be_run_buries_nothing(tidemill: CommandLine, command: str, why: str) -> None:
     tidemill.fine("produce", "typo", "-m", "x")
     line = tidemill.refused_after_remarks(FAILED, "consume", "typo", "--exec", command, "--dead-letter", "typo.dlq")
@@ -170,17 +170,17 @@ def test_a_command_that_keeps_failing(tidemill: CommandLine) -> None:
         (["consume", "nothing"], FAILED, "there is no topic nothing"),
         (["consume", "nothing", "--exec", "cat"], FAILED, "there is no topic nothing"),
         (["consume", "x", "--from-beginning", "--offset", "1"], WRONG_USE, "give one of"),
-        (["consume", "x", "--group", "g", "--offset", "1"], WRONG_USE, "a group goes on where it stopped"),
+        (["consume", "x", "--group", "g", "--offset", "1"], WRONG_USE, "a group continues at its committed offsets"),
         (["consume", "x", "--parallel", "3"], WRONG_USE, "--exec"),
         (["consume", "x", "--max", "0"], WRONG_USE, "--max"),
         (["consume"], WRONG_USE, "Missing argument 'TOPIC'"),
         (["produce", "x", "-m", "a", "-f", "b"], WRONG_USE, "not both"),
         (["produce", "x", "-f", "/no/such/file"], FAILED, "cannot read /no/such/file: No such file or directory"),
         (["produce", "x", "-m", "a", "--key-separator", ":"], FAILED, "this line has no ':': a"),
-        (["produce", "x", "-m", "a", "--key-separator", ""], WRONG_USE, "--key-separator is empty; give what stands"),
+        (["produce", "x", "-m", "a", "--key-separator", ""], WRONG_USE, "--key-separator is empty; give the text"),
         (["produce", "x", "-m", "a", "--key-separator", ":", "-k", "b"], WRONG_USE, "--key or --key-separator, not"),
         (["produce", "x", "-m", "a", "--compression", "brotli"], WRONG_USE, "none, gzip, snappy, lz4, zstd"),
-        (["produce", "x", "-m", "a", "--acks", "7"], WRONG_USE, "--acks 7 is none of 0, 1, all"),
+        (["produce", "x", "-m", "a", "--acks", "7"], WRONG_USE, "--acks 7 is not one of 0, 1, all"),
         (["produce", "x", "-m", "a", "-H", "novalue"], WRONG_USE, "is not name=value"),
         (["produce", "a b", "-m", "a"], FAILED, "'a b' is not a topic name"),
     ],
@@ -192,17 +192,17 @@ def test_refusals_are_one_line(tidemill: CommandLine, words: list[str], code: in
 def test_a_record_that_is_too_large(tidemill: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     tidemill.fine("topic", "create", "small", "-c", "max.message.bytes=1000")
     said = tidemill.refused(FAILED, "produce", "small", stdin=b"x" * 5_000)
-    assert "too large; more is taken after: tidemill topic alter small --config max.message.bytes=N" in said
+    assert "too large; raise the limit with: tidemill topic alter small --config max.message.bytes=N" in said
     assert "0 records were written before" in said
     monkeypatch.setattr(produce, "LINE_BYTES_MAX", 2_000)
     said = tidemill.refused(FAILED, "produce", "small", stdin=b"x" * 5_000)
-    assert "a record has 5,000 bytes, and this command sends at most 2,000" in said
+    assert "a record has 5,000 bytes, more than the limit of this command, 2,000" in said
 
 
 @pytest.mark.parametrize(
     ("setting", "words", "advice"),
     [
-        ("cleanup.policy=compact", [], "a topic with cleanup.policy=compact takes no record without a key"),
+        ("cleanup.policy=compact", [], "a topic with cleanup.policy=compact rejects records without a key"),
         ("tidemill.schedule.enable=true", ["-H", "tidemill-delay-ms=soon"], "tidemill-delay-ms are whole milliseconds"),
     ],
 )
@@ -228,4 +228,4 @@ def test_a_file_that_is_not_there_makes_no_topic(tidemill: CommandLine) -> None:
 def test_a_format_with_an_unknown_field(tidemill: CommandLine, wrong: str) -> None:
     tidemill.fine("topic", "create", "shaped", "--if-not-exists")
     said = tidemill.refused(WRONG_USE, "consume", "shaped", "--format", wrong)
-    assert said.endswith("only %t %o %p %k %v %T %h %%")
+    assert said.endswith("use %t %o %p %k %v %T %h %%")

@@ -78,7 +78,7 @@ def test_errors_are_one_line(tidemill: CommandLine, cli_broker: Broker) -> None:
         1, "sql", "SELECT nope FROM messages"
     )
     assert "Syntax error" in tidemill.refused(1, "sql", "SELECT 1 1")
-    assert "there is no question" in tidemill.refused(2, "sql")
+    assert "there is no query" in tidemill.refused(2, "sql")
     assert "choose one of" in tidemill.refused(2, "sql", "SELECT 1", "--json", "--csv")
     assert "is not host:port" in tidemill.refused(2, "sql", "SELECT 1", "--http", "nowhere")
     address = f"127.0.0.1:{free_port()}"
@@ -87,4 +87,4 @@ def test_errors_are_one_line(tidemill: CommandLine, cli_broker: Broker) -> None:
     assert "tidemill serve" in told
     other_door = cli_broker.grpc
     told = tidemill.refused(1, "sql", "SELECT 1", "--http", other_door)
-    assert told.startswith(f"no broker answers at {other_door} (it does not speak HTTP);")
+    assert told.startswith(f"no broker answers at {other_door} (it does not use HTTP);")

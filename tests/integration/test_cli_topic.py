@@ -43,7 +43,7 @@ def test_an_existing_topic(tidemill: CommandLine) -> None:
     tidemill.fine("topic", "create", "twice", "-p", "2")
     assert "exists already" in tidemill.refused(FAILED, "topic", "create", "twice")
     again = tidemill.fine("topic", "create", "twice", "-p", "5", "--if-not-exists")
-    assert again.out == "twice exists already, with 2 partitions\n"
+    assert again.out == "twice already exists, with 2 partitions\n"
     assert not tidemill.fine("topic", "create", "twice", "--if-not-exists", "--json").json()["created"]
 
 

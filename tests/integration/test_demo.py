@@ -134,7 +134,11 @@ def test_a_table_on_a_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--kafka", "none"], "needs all three doors"), (["--rate", "-1"], "--rate"), (["--kafka", "x"], "not host:port")],
+    [
+        (["--kafka", "none"], "needs its Kafka, gRPC and HTTP servers"),
+        (["--rate", "-1"], "--rate"),
+        (["--kafka", "x"], "not host:port"),
+    ],
 )
 def test_wrong_use(words: list[str], said: str) -> None:
     ran = run("--no-spark", *words)

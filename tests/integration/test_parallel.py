@@ -277,7 +277,7 @@ def test_max_records_is_exact_and_the_next_run_goes_on(broker: Broker, topic: st
         ({"max_records": 0}, "max_records=0"),
         ({"workers": "three"}, "workers='three' is not a whole number"),
         ({"retry": 3}, "retry=3 is not a Retry"),
-        ({"dead_letter": "t"}, "dead_letter='t' is one of the topics"),
+        ({"dead_letter": "t"}, "dead_letter='t' is also in topics"),
     ],
 )
 def test_bad_options(options: dict[str, Any], sentence: str) -> None:
@@ -291,7 +291,7 @@ def test_a_handler_that_is_none_and_a_second_run(broker: Broker, topic: str) -> 
     with pytest.raises(InvalidOption, match="is not a function"):
         consumer.run(None)  # type: ignore[arg-type]  # what somebody may do without types
     consumer.run(lambda _: None)
-    with pytest.raises(InvalidOption, match="runs once"):
+    with pytest.raises(InvalidOption, match="has already run"):
         consumer.run(lambda _: None)
 
 

@@ -108,7 +108,8 @@ async def coroutine(_: ParallelRecord) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "sentence"), [(lambda _: None, "other processes can import"), (coroutine, "event loop")]
+    ("handler", "sentence"),
+    [(lambda _: None, "use a function of a module"), (coroutine, "does not support async handlers")],
 )
 def test_handlers_that_no_process_can_run(handler: Callable[[ParallelRecord], Any], sentence: str) -> None:
     consumer = ParallelConsumer(
@@ -133,8 +134,8 @@ def forget_to_await(record: ParallelRecord) -> Any:
 @pytest.mark.parametrize(
     ("handler", "sentence"),
     [
-        (raise_keyboard_interrupt, "the handler ended with KeyboardInterrupt"),
-        (cancel_itself, "the handler ended with CancelledError"),
+        (raise_keyboard_interrupt, "the handler raised KeyboardInterrupt"),
+        (cancel_itself, "the handler raised CancelledError"),
         (forget_to_await, "async def"),
     ],
 )
@@ -292,6 +293,6 @@ def test_a_second_signal_forces_the_end(broker: Broker, topic: str, tmp_path: Pa
         process.wait()
     assert process.returncode == 0, errors
     assert out == "ended\n"
-    assert "assigned" in errors
+    assert "partitions_assigned" in errors
     assert "Traceback" not in errors
     assert offsets(broker, topic)[0] <= 0

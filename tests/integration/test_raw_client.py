@@ -323,7 +323,7 @@ def test_what_is_wrong_is_one_line(client: KafkaClient, topic: str) -> None:
         (ClientError, "'[' is not a regular expression: ", lambda: client.topics("[")),
         (
             ClientError,
-            "a transaction needs a transactional id",
+            "the producer has no transactional id",
             lambda: client.add_partitions(ProducerIdentity(1, 0), []),
         ),
     ]

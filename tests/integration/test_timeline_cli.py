@@ -57,8 +57,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def test_a_timeline_that_exists_already_is_not_created(run: Run, name: str) -> None:
     same = ("timeline", "create", name, "--lease-ms", "30000")
-    assert run(*same) == (1, "", f"error: timeline '{name}' exists already; --if-not-exists if that is fine\n")
-    assert run(*same, "--if-not-exists") == (0, f"{name} exists already\n", "")
+    assert run(*same) == (1, "", f"error: timeline '{name}' already exists; use --if-not-exists to accept it\n")
+    assert run(*same, "--if-not-exists") == (0, f"{name} already exists\n", "")
     assert json.loads(run(*same, "--if-not-exists", "--json")[1])["created"] is False
     assert json.loads(run("timeline", "create", f"{name}-2", "--json")[1])["created"] is True
     code, _, err = run("timeline", "create", name, "--lease-ms", "1000", "--if-not-exists")
@@ -115,7 +115,7 @@ def test_an_id_that_exists_is_told_and_kept(run: Run, name: str) -> None:
         assert run(*words, "2099-12-24T18:00:00Z") == (0, "xmas\n", "")
     code, out, err = run(*words, "2099-12-31T18:00:00Z")
     assert (code, out) == (0, "xmas\n")
-    assert "xmas exists already, due 2099-12-24T18:00:00.000Z: nothing changed" in err
+    assert "xmas already exists, due 2099-12-24T18:00:00.000Z; nothing changed" in err
     assert f"tidemill timeline move {name} xmas" in err
     told = json.loads(run(*words, "2099-12-31T18:00:00Z", "--json")[1])
     assert told == {"ids": ["xmas"], "existing": [{"id": "xmas", "due": "2099-12-24T18:00:00.000Z"}]}
@@ -235,7 +235,7 @@ def test_another_door_than_grpcs(run: Run, broker: Broker) -> None:
     for command in ("count x", "work x"):
         code, _, err = run("timeline", *command.split(), "--address", broker.bootstrap_servers)
         assert code == 1
-        assert "accepts connections but does not answer as a broker's gRPC door; which port is which" in err
+        assert "accepts connections but is not the gRPC server of a broker; use the grpc= address" in err
         assert err.count("\n") == 1
     code, _, err = run("timeline", "count", "x", "--address", "nowhere")
     assert (code, err) == (2, "error: --address: 'nowhere' is not host:port; write for example 127.0.0.1:9092\n")

@@ -218,10 +218,10 @@ def test_tables_and_reports_are_let_in(
 @pytest.mark.parametrize(
     ("client", "code", "line"),
     [
-        ({"sasl.password": "guess"}, 1, f"refuses {USER}: Authentication failed"),
-        ({"security.protocol": "PLAINTEXT"}, 1, "does security.protocol fit?"),
+        ({"sasl.password": "guess"}, 1, f"rejects user {USER}: Authentication failed"),
+        ({"security.protocol": "PLAINTEXT"}, 1, "check security.protocol"),
         ({"sasl.password": "${NOBODYS_PASSWORD}"}, 2, "names ${NOBODYS_PASSWORD}, which the environment does not have"),
-        ({"sasl.mechanism": "GSSAPI"}, 2, "--client: sasl.mechanism: GSSAPI is none of PLAIN"),
+        ({"sasl.mechanism": "GSSAPI"}, 2, "--client: sasl.mechanism: GSSAPI is not one of PLAIN"),
         ({"group.id": "mine"}, 2, "--client group.id is made of the command and the topic"),
     ],
 )
@@ -246,15 +246,18 @@ def test_what_is_not_let_in_is_said_in_one_line(spark: SparkSession, secured: Se
     wrong = f'{MODULE} required username="{USER}" password="guess";'
     strangers = Certificates(tmp_path, "strangers")
     for given, line in (
-        ({"kafka.sasl.jaas.config": wrong}, f"{secured.front.address} refuses {USER}: Authentication failed"),
+        ({"kafka.sasl.jaas.config": wrong}, f"{secured.front.address} rejects user {USER}: Authentication failed"),
         ({"kafka.ssl.truststore.location": str(strangers.ca)}, "name the authority that signed it in ssl.ca.location"),
-        ({"kafka.security.protocol": "PLAINTEXT"}, "does security.protocol fit?"),
-        ({"kafka.ssl.truststore.type": "JKS"}, "kafka.ssl.truststore.type: JKS is a store of Java, only PEM is read"),
+        ({"kafka.security.protocol": "PLAINTEXT"}, "check security.protocol"),
+        (
+            {"kafka.ssl.truststore.type": "JKS"},
+            "kafka.ssl.truststore.type: JKS is a Java store, and only PEM is supported",
+        ),
     ):
         options = {**secured.options(), "kafka.default.api.timeout.ms": "500", **given}
         with pytest.raises(PySparkException) as caught:
             read(spark, options, "batch").collect()
         assert any(line in each for each in str(caught.value).splitlines()), str(caught.value)[:2000]
     rows = spark.range(1).selectExpr("'x' as value").write.format("tidemill").mode("append")
-    with pytest.raises(PySparkException, match=f"refuses {USER}: Authentication failed"):
+    with pytest.raises(PySparkException, match=f"rejects user {USER}: Authentication failed"):
         rows.options(**{**secured.options(), "kafka.sasl.jaas.config": wrong}, topic="batch").save()

@@ -225,7 +225,7 @@ def test_spark_finds_the_format_by_itself(spark: SparkSession, outside: Outside,
         ({"subscribe": "nowhere-to-be-found"}, "there is no topic nowhere-to-be-found"),
         ({"subscribe": "a", "startingOffsets": "{oops"}, "startingOffsets: '{oops' is not earliest, latest or JSON"),
         ({"subscribe": "a", "maxBytesPerTrigger": "1"}, "maxBytesPerTrigger is for streaming queries"),
-        ({"subscribe": "a", "kafka.security.protocol": "MAGIC"}, "security.protocol: MAGIC is none of"),
+        ({"subscribe": "a", "kafka.security.protocol": "MAGIC"}, "security.protocol: MAGIC is not one of"),
         (
             {"subscribe": "a", "kafka.bootstrap.servers": NOBODY, "kafka.socket.connection.setup.timeout.ms": "300"},
             NOBODY,

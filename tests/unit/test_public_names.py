@@ -41,7 +41,7 @@ def test_all_names_are_listed() -> None:
     assert {"AsyncTimeline", "Halted", "Message", "ParallelConsumer", "Retry", "Timeline"} <= set(tidemill.__all__)
     assert {"AsyncLease", "Lease", "StaleLease", "TidemillError", "TimelineError"} <= set(tidemill.__all__)
     assert set(tidemill.__all__) <= set(dir(tidemill))
-    assert set(tidemill._HOMES) < set(tidemill.__all__)
+    assert set(tidemill._MODULES) < set(tidemill.__all__)
 
 
 @pytest.mark.parametrize("statement", ["import tidemill", "import tidemill.testing.plugin"])

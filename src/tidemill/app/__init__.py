@@ -1,1 +1,1 @@
-"""The composition root: settings -> adapters -> broker -> doors. Nothing below knows which adapters were chosen."""
+"""The composition root: settings -> adapters -> broker -> servers. No other package knows the chosen adapters."""

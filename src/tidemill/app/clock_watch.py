@@ -1,4 +1,4 @@
-"""The clock watch of a node: its limits from the settings, its record in the data directory."""
+"""Opens the clock watch of a node: limits from the settings, record in the data directory."""
 
 from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import TIMELINES
@@ -14,7 +14,10 @@ WRITTEN = (f"{STREAMS}/*/*/*.log", CLEAN_MARKER, JOURNAL, TIMELINES, f"{TIMELINE
 
 
 def open_watch(settings: Settings, times: SystemClocks) -> ClockWatch:
-    """Compare the clock with what the last run left, before anything is opened that writes; blocks for a moment."""
+    """Compare the clock with the traces of the last run. Call it before anything that writes is opened.
+
+    The call blocks while it reads the files.
+    """
     broker = settings.broker
     limits = DoubtLimits(
         jump_ms=broker.tidemill_clock_jump_max_ms,

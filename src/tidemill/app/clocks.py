@@ -1,8 +1,8 @@
-"""The clocks of a node: those of the system, which a test may let run ahead.
+"""The clocks of a node: the system's clocks plus an offset that tests can add.
 
-Time that passes in a test is time of the calendar and of timelines: messages fall due, leases end, delays are over. The
-steady clock of members and sessions stays as it is, so that they see what they see when somebody sets a clock ahead:
-nobody is missed for it.
+`advance` in a test moves the wall clock and the clock of leases: messages become due, leases expire, delays end. The
+monotonic clock of group members and sessions must not move, so that no member times out because of it. The same happens
+when an operator sets the system clock ahead.
 """
 
 import time
@@ -13,7 +13,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SystemClocks:
-    """What time it is; `ahead_ms` is how much has passed that did not."""
+    """The current times of a node. `ahead_ms` is the offset that tests have added."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -24,35 +24,35 @@ class SystemClocks:
         return time.time_ns() // NS_PER_MS + self.ahead_ms
 
     def wall_ns(self) -> int:
-        """The calendar by which timelines go."""
+        """The wall clock that timelines use, in nanoseconds since 1970, with the test offset."""
         return time.time_ns() + self.ahead_ms * NS_PER_MS
 
     def wall_ms(self) -> int:
-        """The wall clock of the machine, for what is kept beyond this run: time that a test lets pass is not in it."""
+        """The machine's wall clock without the test offset, for timestamps that outlive this run."""
         return time.time_ns() // NS_PER_MS
 
     def boot_ms(self) -> int:
-        """A clock that cannot be set and goes on while the machine sleeps; without the time that a test lets pass."""
+        """A clock that cannot be set and keeps counting while the machine sleeps, without the test offset."""
         return time.clock_gettime_ns(self._boot_clock) // NS_PER_MS
 
     def boot_id(self) -> str:
-        """What differs from boot to boot; empty where the system does not say."""
+        """An id that differs from boot to boot. Empty where the system does not provide one."""
         try:
             return BOOT_ID.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
             return ""
 
     def passed_ns(self) -> int:
-        """The clock by which leases of timelines end."""
+        """The monotonic clock by which leases of timelines expire, with the test offset."""
         return time.monotonic_ns() + self.ahead_ms * NS_PER_MS
 
     def steady_ms(self) -> int:
-        """Milliseconds by a clock that nobody can set."""
+        """The monotonic clock in milliseconds. It cannot be set."""
         return time.monotonic_ns() // NS_PER_MS
 
 
 def _boot_clock() -> int:
-    """The clock that goes on while the machine sleeps, so that a laptop that wakes up did not jump.
+    """The clock that keeps counting during sleep, so that a laptop's wake-up does not look like a clock jump.
 
     Linux has CLOCK_BOOTTIME. macOS counts sleep in CLOCK_MONOTONIC, unlike `time.monotonic`, which stops there.
     """

@@ -1,4 +1,4 @@
-"""Engines by their URL: the one place that names adapters."""
+"""Opens storage engines by their URL. This is the only module that names the adapters."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 EMBEDDED = "chdb"
 TABLES_OF_STREAMS = Path(EMBEDDED) / "metadata" / "tidemill.sql"
-"""There since the first topic in tables; questions in SQL open the engine, too, and leave none."""
+"""Exists once a topic has been stored in tables. SQL queries also open the engine, but do not create this file."""
 
 
 async def open_coordination(settings: Settings) -> Coordination:
-    """Where brokers agree; what etcd needs is loaded only for it."""
+    """Open the coordination backend. The etcd libraries are loaded only for etcd URLs."""
     if settings.coordination.startswith(("etcd:", "etcds:")):
         return await _open_etcd(settings.coordination)
     return await LocalCoordination.open(settings.data_dir)
 
 
 def etcd_address(url: str) -> "EtcdUrl":
-    """The parts of the address of etcd, for who wants to look at it; InvalidConfig says what is wrong with it."""
+    """Parse the address of etcd. InvalidConfig says what is wrong with it."""
     address: EtcdUrl = import_module("tidemill.cluster.etcd").parse(url)
     return address
 
@@ -57,12 +57,12 @@ async def _open_etcd(url: str) -> Coordination:
         await coordination.get("cluster-id")
     except CoordinationAway as error:
         await coordination.close()
-        raise CoordinationAway(f"{error}; is it running, and is --coordination right?") from None
+        raise CoordinationAway(f"{error}; check that it runs and that --coordination is correct") from None
     return coordination
 
 
 async def open_timelines(settings: Settings) -> TimelineStore:
-    """Where timelines are kept; only the engine that is asked for is loaded."""
+    """Open the timeline store. Only the library of the chosen engine is loaded."""
     url = settings.timelines
     if url.startswith("memory:"):
         return TimelinesInMemory()
@@ -70,12 +70,12 @@ async def open_timelines(settings: Settings) -> TimelineStore:
         return await _open_postgres(url)
     path = timelines_file(settings)
     if path is None:
-        raise InvalidConfig(f"{shown(url)} is no place for timelines; see --timelines")
+        raise InvalidConfig(f"--timelines {shown(url)} is not supported; use sqlite:, memory: or postgresql://...")
     return await open_store(path)
 
 
 def timelines_file(settings: Settings) -> Path | None:
-    """The SQLite file that timelines are kept in; None when they are elsewhere."""
+    """The SQLite file of the timelines. None when another engine stores them."""
     url = settings.timelines
     if url.startswith(("memory:", "postgresql:", "postgres:")):
         return None
@@ -91,20 +91,20 @@ async def _open_postgres(url: str) -> TimelineStore:
     try:
         store: TimelineStore = await postgres.open_store(url)
     except StoreUnavailable as error:
-        raise StoreUnavailable(f"{error}; does {shown(url)} answer, and is --timelines right?") from None
+        raise StoreUnavailable(f"{error}; check that {shown(url)} runs and that --timelines is correct") from None
     except ValueError as error:
-        raise InvalidConfig(f"{shown(url)} is no address of PostgreSQL: {error}; mend --timelines") from None
+        raise InvalidConfig(f"{shown(url)} is not a PostgreSQL address: {error}; correct --timelines") from None
     return store
 
 
 async def visit_timelines(url: str) -> "PostgresProbe":
-    """What answers at the address of a PostgreSQL; StoreUnavailable says what is wrong."""
+    """Probe the PostgreSQL server at an address. StoreUnavailable says what is wrong."""
     found: PostgresProbe = await import_module("tidemill.timelines.postgres.probe").visit(url)
     return found
 
 
 class Tables:
-    """ClickHouse for this process: opened on first use, once; embedded unless streams are on servers."""
+    """The ClickHouse engine of this process, opened once, on first use. Embedded unless streams are on servers."""
 
     def __init__(self, settings: Settings, clock_ms: Callable[[], int]) -> None:
         self._settings = settings
@@ -116,23 +116,24 @@ class Tables:
         self._engine: Engine | None = None
 
     def exist(self) -> bool:
-        """Whether there may be something in tables."""
+        """Whether tables may hold data."""
         return self._in_tables or self._engine is not None or (self._settings.data_dir / TABLES_OF_STREAMS).exists()
 
     async def engine(self) -> "Engine":
-        """The engine; its tables are made before the first question."""
+        """The engine, opened on the first call."""
         async with self._opening:
             if self._engine is None:
-                # The libraries take a second to load: in a thread, so that clients are served meanwhile.
+                # The libraries take a second to load. A thread loads them, so that the event loop can serve clients.
                 tables = await asyncio.to_thread(load_tables)
                 url = self._settings.streams if self._in_tables else f"{EMBEDDED}:"
                 self._engine = tables.Engine(tables.parse(url, self._settings.data_dir))
         return self._engine
 
     async def warm_up(self, cluster_id: str) -> None:
-        """Open what streams are kept in, before clients come; a server that is away is waited for by its partitions.
+        """Open the engine of the streams before clients connect. The partitions of an unreachable server wait for it.
 
-        What a server refuses it will refuse again: a login, or a database that belongs to another cluster of brokers.
+        InvalidConfig when a server rejects the login, or its database belongs to another cluster: a retry would not
+        help.
         """
         if not self._in_tables:
             return
@@ -144,11 +145,11 @@ class Tables:
             raise InvalidConfig(str(error)) from None
 
     async def servers(self) -> str:
-        """Where streams are, for whoever compares; empty when they are on this machine."""
+        """The location of the streams, for comparison between brokers. Empty when they are on this machine."""
         return "" if self.is_embedded() else (await self.engine()).layout.place
 
     async def logs(self) -> "ClickHouseStore":
-        """Logs in the tables."""
+        """The log store in the tables."""
         tables = await asyncio.to_thread(load_tables)
         run = tables.BrokerRun(str(self._settings.node_id), self.run_id)
         store: ClickHouseStore = tables.ClickHouseStore(
@@ -157,17 +158,17 @@ class Tables:
         return store
 
     def is_embedded(self) -> bool:
-        """Whether records in tables are in the engine of this process."""
+        """Whether tables are in the engine embedded in this process."""
         return not self._settings.streams.startswith("clickhouse:")
 
     async def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         if self._engine is not None:
             await self._engine.close()
 
 
 def load_tables() -> ModuleType:
-    """The home of ClickHouse's libraries; InvalidConfig says what to install."""
+    """Import the ClickHouse adapter. InvalidConfig says what to install."""
     try:
         return import_module("tidemill.streams.clickhouse")
     except ModuleNotFoundError as error:
@@ -177,7 +178,7 @@ def load_tables() -> ModuleType:
 def open_streams(
     settings: Settings, clock_ms: Callable[[], int], tables: Tables, *, had_manifest: bool
 ) -> PartitionStore:
-    """Where partitions are kept; `had_manifest`: the data directory had a manifest before."""
+    """Open the store of partitions. `had_manifest`: the data directory had a manifest at an earlier start."""
     if settings.streams.startswith("memory:"):
         return MemoryTopics(MemoryLogStore, clock_ms)
     logs = SegmentStore.at(settings.data_dir / STREAMS)

@@ -1,6 +1,6 @@
-"""What is missing or damaged in a data directory, read without changing anything in it.
+"""Finds missing and damaged files in a data directory without changing anything in it.
 
-The files may belong to a running broker: what changes while it is read is not reported as a loss.
+The files may belong to a running broker. A file that changes during the inspection is not reported as lost.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from tidemill.streams.segments.missing import missing_segments
 
 
 def missing_files(data_dir: Path) -> list[str]:
-    """One line for everything that the directory had and has no more; nothing for one that was never used."""
+    """One line for each missing or damaged file. Empty for a directory that was never used."""
     found = [f"{step.what}: {step.found}" for step in plan(data_dir, DataDirectory.owner_of(data_dir))]
     contents = manifest.read(data_dir)
     if contents is None:

@@ -1,7 +1,7 @@
-"""One broker per data directory: a lock that ends with its process, whatever ends it.
+"""The lock that allows one broker per data directory. It ends with its process, however the process ends.
 
-Both the directory itself and the file `lock` in it are locked. The directory's lock also holds when the file is
-removed. The file's lock keeps out older versions, and brokers on file systems where a directory cannot be locked.
+Both the directory and the file `lock` in it are locked. The directory's lock holds even if the file is removed. The
+file's lock keeps out older versions, and brokers on file systems where a directory cannot be locked.
 """
 
 import errno
@@ -15,7 +15,7 @@ from tidemill.model.errors import TidemillError
 
 LOCK = "lock"
 CANNOT_LOCK = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL})
-"""What file systems answer on which a directory cannot be locked, as NFS."""
+"""Error numbers of file systems that cannot lock a directory, such as NFS."""
 
 
 class DataDirInUse(TidemillError):
@@ -27,7 +27,7 @@ class DataDirUnusable(TidemillError):
 
 
 class DataDirLock:
-    """Held while the broker runs; the file says whose it is."""
+    """Held while the broker runs. The file contains the broker's process id."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / LOCK
@@ -36,7 +36,7 @@ class DataDirLock:
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
             self._files.append(os.open(data_dir, os.O_RDONLY | os.O_CLOEXEC))
-            with _room_may_lack():
+            with _disk_may_be_full():
                 self._files.append(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
         except OSError as error:
             self._close()
@@ -50,12 +50,12 @@ class DataDirLock:
             raise DataDirInUse(
                 f"data directory {data_dir} is in use by a broker with process id {owner}; stop it or {hint}"
             ) from None
-        # The process id is for operators; a disk without room for it does not stop a broker from serving reads.
+        # The process id is only for operators: a full disk must not stop a broker from serving reads.
         with suppress(OSError):
             self._write_owner(f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Let the next broker in. The file stays, for older versions that lock nothing else."""
+        """Release the lock. The file stays, because older versions lock nothing else."""
         with suppress(OSError):
             self._write_owner(b"")
         self._close()
@@ -78,8 +78,8 @@ class DataDirLock:
 
 
 @contextmanager
-def _room_may_lack() -> Iterator[None]:
-    """A full disk has no room for a new lock file; the directory's lock is enough then."""
+def _disk_may_be_full() -> Iterator[None]:
+    """Ignore a full disk, on which no lock file can be created: the directory's lock is enough then."""
     try:
         yield
     except OSError as error:
@@ -88,7 +88,7 @@ def _room_may_lack() -> Iterator[None]:
 
 
 def _lock(file: int) -> None:
-    """BlockingIOError when another process holds the lock; a file system that has no such lock is not an error."""
+    """Lock the file. BlockingIOError when another process holds the lock; no error if the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

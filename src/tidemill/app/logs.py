@@ -1,4 +1,7 @@
-"""Logs: to standard error, for people on a terminal, as JSON lines elsewhere. Standard output is for the ready line."""
+"""Configures logging to standard error: readable on a terminal, JSON lines elsewhere.
+
+Nothing is logged to standard output, because clients of `tidemill serve` read the ready line there.
+"""
 
 import json
 import logging
@@ -13,7 +16,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 
 def configure(level: str, style: str) -> None:
-    """Set how this process logs; called by entry points only."""
+    """Configure logging for this process. Only entry points call it."""
     human = style == "human" or (style == "auto" and sys.stderr.isatty())
     shared: list[Any] = [
         structlog.processors.add_log_level,
@@ -32,18 +35,18 @@ def configure(level: str, style: str) -> None:
 
 
 def forward_libraries() -> None:
-    """Let what libraries log come out in the same form; for a process that is ours alone."""
+    """Send the log records of libraries through structlog. Only for a process that runs nothing else."""
     logging.getLogger().addHandler(_Forward(logging.WARNING))
 
 
 def quiet_unless_configured() -> None:
-    """For brokers inside somebody else's process: warnings only, and only when that process has no say about logs."""
+    """Log warnings only, for brokers in a test or notebook. Does nothing if that process has configured structlog."""
     if not structlog.is_configured():
         configure("warning", "auto")
 
 
 class _Forward(logging.Handler):
-    """What libraries log comes out in the same form."""
+    """Sends the log records of libraries through structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger(record.name)
@@ -51,7 +54,7 @@ class _Forward(logging.Handler):
 
 
 class _Lines:
-    """Writes whole lines to whatever standard error is at that moment: test runners change it."""
+    """Writes whole lines to the current `sys.stderr`, which test runners replace."""
 
     def __init__(self, name: str = "tidemill") -> None:
         self.name = name
@@ -68,7 +71,7 @@ def _add_name(logger: _Lines, _: str, event: Any) -> Any:
 
 
 def _pretty(text: TextIO, error: ExcInfo) -> None:
-    """A traceback for people; rich is loaded when there is the first one to show (see `quick`)."""
+    """Print a readable traceback. rich is imported here, because importing it is slow (see `startup`)."""
     from rich.console import Console  # noqa: PLC0415 -- heavy
     from rich.traceback import Traceback  # noqa: PLC0415
 

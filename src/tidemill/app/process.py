@@ -1,7 +1,7 @@
-"""A node as a process: the entry point's event loop, signals, and the ready line.
+"""Runs a node as a process: the event loop, the signal handlers and the ready line.
 
-SIGTERM and SIGINT stop the node in order; the second one ends the process at once, which costs nothing that was
-acknowledged, only time at the next start.
+SIGTERM and SIGINT stop the node cleanly. A second signal ends the process at once. That loses no acknowledged record,
+and only makes the next start slower.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from tidemill.app.node import Node
 from tidemill.settings import ROWS, Address, Settings
 
 FORCED_EXIT_CODE = 1
-# The event loop never waits long for a thread that writes to a store: with Python's own 5 ms, every such wait would
-# make timed messages late by as much.
+# A thread that writes to a store keeps the interpreter lock for about this long while the event loop waits. Python's
+# default of 5 ms would delay timed messages by as much.
 SWITCH_S = 0.001
-# Messages and requests come and go without cycles: with Python's own 700 the collector takes a twentieth of the time.
+# Messages and requests form no reference cycles. With Python's default of 700 the collector takes 5% of the time.
 COLLECT_AFTER = (5_000, 20, 20)
 DEFAULT_KAFKA = next(row.default for row in ROWS if row.name == "kafka")
 
@@ -31,7 +31,7 @@ log = structlog.get_logger("tidemill.app")
 
 
 def run(settings: Settings) -> None:
-    """Run a node until a signal ends it."""
+    """Run a node until a signal stops it."""
     logs.configure(settings.log_level, settings.log_format)
     logs.forward_libraries()
     _allow_many_files()
@@ -42,7 +42,7 @@ def run(settings: Settings) -> None:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where there is one."""
+    """A uvloop event loop where uvloop is installed, else asyncio's own."""
     try:
         import uvloop  # noqa: PLC0415 -- not on every system
     except ImportError:
@@ -59,17 +59,17 @@ async def _serve(settings: Settings) -> None:
     await node.start()
     sys.stdout.write(node.ready_line + "\n")
     sys.stdout.flush()
-    _settle_memory()
+    _freeze_memory()
     if sys.stderr.isatty():
-        sys.stderr.write(what_to_try(node.kafka, node.http))
+        sys.stderr.write(first_commands(node.kafka, node.http))
     await stopping.wait()
     log.info("stopping")
     await node.stop()
     log.info("stopped")
 
 
-def what_to_try(kafka: Address | None, http: Address | None) -> str:
-    """For a person at a terminal: the next commands to type, with the addresses they need."""
+def first_commands(kafka: Address | None, http: Address | None) -> str:
+    """The first commands to try, with the addresses they need, for a person at a terminal."""
     lines = [f"  console   http://{http}/"] if http else []
     if kafka:
         where = "" if str(kafka) == DEFAULT_KAFKA else f" --bootstrap {kafka}"
@@ -83,13 +83,13 @@ def what_to_try(kafka: Address | None, http: Address | None) -> str:
 
 def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
     if stopping.is_set():
-        log.warning("stopped at once by a second signal", signal=number.name)
+        log.warning("stop_forced", signal=number.name)
         os._exit(FORCED_EXIT_CODE)
     stopping.set()
 
 
-def _settle_memory() -> None:
-    """What was loaded stays for good: the collector need not look at it again, and need not look often."""
+def _freeze_memory() -> None:
+    """Exclude loaded modules from garbage collection, because they stay loaded, and make collections rare."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
@@ -97,7 +97,7 @@ def _settle_memory() -> None:
 
 
 def _allow_many_files() -> None:
-    """Each partition and each connection is an open file; take what the system allows."""
+    """Raise the limit of open files to the hard limit: each partition and each connection is an open file."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

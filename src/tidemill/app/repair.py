@@ -1,7 +1,6 @@
-"""Repairing a data directory of a stopped broker: what was found, and what would be done about it.
+"""Repairs the data directory of a stopped broker: what was found, and the action for it.
 
-A plan is made from what is on disk and changes nothing. A step that is carried out keeps the damaged files under
-other names.
+Making a plan changes nothing on disk. A step that is carried out keeps the damaged files under other names.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ ASIDE = "{}.damaged-{}"
 
 
 class RepairStep(NamedTuple):
-    """One thing that is wrong, and what is done about it."""
+    """One problem and its repair."""
 
     what: str
     found: str
@@ -42,11 +41,11 @@ class RepairStep(NamedTuple):
 
 
 def plan(data_dir: Path, node_id: int) -> list[RepairStep]:
-    """The steps that bring the directory in order; `node_id` is for a directory that does not say whose it is."""
+    """The steps that repair the directory. `node_id` is used when the directory has no owner file."""
     journal, copy = read_file(data_dir / JOURNAL), read_file(data_dir / COPY)
     steps = _owner_steps(data_dir, node_id, merged(journal or JournalLines((), 0, 0), copy))
     if journal is None and copy is None:
-        return steps  # a member of a cluster: its topics are in etcd
+        return steps  # a member of a cluster: etcd stores its topics
     return [*steps, *_journal_steps(data_dir, journal or JournalLines((), 0, 0), copy)]
 
 
@@ -59,7 +58,7 @@ def _owner_steps(data_dir: Path, node_id: int, changes: tuple[Changed, ...]) -> 
         return [RepairStep(FILE, f"missing, and there are {data}", action, act)] if data else []
     lost = DataDirectory.lost_timelines(data_dir)
     if lost:
-        action = "accept the loss: the next start begins with no timelines"
+        action = "accept the loss: the next start creates an empty timelines file"
         return [
             RepairStep(lost, "missing, with its timelines", action, partial(DataDirectory.forget_timelines, data_dir))
         ]
@@ -72,23 +71,23 @@ def _journal_steps(data_dir: Path, journal: JournalLines, copy: JournalLines | N
         changes = acknowledged(journal, copy, data_dir / JOURNAL)
     except JournalDamaged as damage:
         changes = merged(journal, copy)
-        action = f"write the {len(changes)} intact changes of {JOURNAL} and {COPY}; keep both files aside"
+        action = f"write the {len(changes)} intact changes of {JOURNAL} and {COPY}; keep copies of both files"
         found = str(damage).removeprefix(f"{data_dir}/").partition(";")[0]
         steps.append(RepairStep(JOURNAL, found, action, partial(_rewrite, data_dir, changes)))
     present = _replay(changes)
     known = {key.removeprefix(TOPICS) for key in present if key.startswith(TOPICS)}
-    lost = [found for found in unknown_topics(data_dir, known) if found.name not in INTERNAL]  # a start finds those
+    lost = [found for found in unknown_topics(data_dir, known) if found.name not in INTERNAL]  # a start recreates those
     steps += [_folder_step(data_dir, found) for found in lost]
     return steps
 
 
 def _folder_step(data_dir: Path, found: UnknownTopic) -> RepairStep:
     what = f"streams/{found.name}"
-    told = f"records of {found.partitions} partitions, no such topic"
+    problem = f"records of {found.partitions} partitions, no such topic"
     if not found.topic_id:
-        return RepairStep(what, f"{told}, and no topic-id file", "none: move the folder away yourself", lambda: None)
+        return RepairStep(what, f"{problem}, and no topic-id file", "none: move the folder away yourself", lambda: None)
     action = f"create the topic again with {found.partitions} partitions and default settings"
-    return RepairStep(what, told, action, partial(_create_topic, data_dir, found))
+    return RepairStep(what, problem, action, partial(_create_topic, data_dir, found))
 
 
 def _replay(changes: tuple[Changed, ...]) -> Mapping[str, bytes]:
@@ -108,13 +107,13 @@ def _rewrite(data_dir: Path, changes: tuple[Changed, ...]) -> None:
         path = data_dir / name
         if path.exists():
             data_dir.joinpath(ASIDE.format(name, number)).write_bytes(path.read_bytes())
-    # The copy first: a crash before the journal is written leaves a directory that needs the same repair.
+    # The copy is written first: a crash before the journal is written leaves a directory that needs the same repair.
     write_file(data_dir / COPY, changes)
     write_file(data_dir / JOURNAL, changes)
 
 
 def _create_topic(data_dir: Path, found: UnknownTopic) -> None:
-    """Add the topic to the journal, under the id that its folder has."""
+    """Add the topic to the journal, with the id from its folder."""
     node = DataDirectory.owner_of(data_dir)
     partitions = tuple(PartitionInfo(index, node, (node,), (node,), 0) for index in range(found.partitions))
     topic = Topic(found.name, UUID(found.topic_id), partitions, {}, DEFAULTS)

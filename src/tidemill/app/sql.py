@@ -1,4 +1,7 @@
-"""The desk for questions in SQL, made on the first one: its engine and libraries are loaded then and not before."""
+"""Connects the SQL query executor to the broker and to query processes.
+
+The node imports this module at the first query, because the engine and its libraries are slow to load.
+"""
 
 import json
 import re
@@ -29,29 +32,29 @@ from tidemill.sql.query_executor import QueryExecutor
 from tidemill.sql.rows import ArrowRows, Loop
 from tidemill.sql.state_tables import SHARED, StateTables
 
-# pyarrow imports pandas when it makes its first value: 0.3 s. Here it happens in the thread that imports this module.
+# pyarrow imports pandas when it creates its first value, which takes 0.3 s. Do it in the thread of this import.
 pa.scalar(0)
 
 THREADS_MAX = 2
 NO_SANDBOX = (
-    "SQL needs a sandbox for its process (seccomp on Linux, x86-64 or arm64), which is missing here; "
+    "SQL needs a sandbox for its process (seccomp on Linux, x86-64 or arm64), which this system does not have; "
     "to run queries without one, set tidemill.sql.sandbox.required=false"
 )
 
 REASONS = {
     159: TOO_SLOW,
-    241: "the question needs more memory than tidemill.sql.max.memory.bytes allows",
-    396: "the answer is larger than tidemill.sql.max.rows or tidemill.sql.max.bytes allows; add LIMIT, or count",
+    241: "the query needs more memory than tidemill.sql.max.memory.bytes allows",
+    396: "the result is larger than tidemill.sql.max.rows or tidemill.sql.max.bytes allows; add LIMIT, or count",
 }
-"""The engine's numbers for what our limits end."""
-_TOLD = re.compile(r"(?:Code: \d+\. )?(?:DB::\w+: )")
+"""The engine's error codes for queries that exceed our limits."""
+_ERROR_PREFIX = re.compile(r"(?:Code: \d+\. )?(?:DB::\w+: )")
 _NOISE = re.compile(
     r"(.? In scope .*)|(. Expected one of: .*)|( \(version [\d.]+\))|(: While executing \w+)", re.DOTALL
 )
 
 
 class ProcessSession:
-    """`SqlSession` in a query process."""
+    """A `SqlSession` in a query process."""
 
     def __init__(self, processes: QueryProcesses, process: QueryProcess, result_bytes: int) -> None:
         self._processes = processes
@@ -59,7 +62,7 @@ class ProcessSession:
         self._result_bytes = result_bytes
 
     async def vocabulary(self) -> Vocabulary:
-        """The functions that may be called, of those that the engine has."""
+        """The functions of the engine that queries may call."""
         listed = json.loads(await self._call({"what": "functions"}))["data"]
         combinators = (await self._call({"what": "combinators"})).decode().split()
         functions = [
@@ -75,22 +78,22 @@ class ProcessSession:
         return Vocabulary(functions, combinators)
 
     async def parse(self, sql: str) -> Node:
-        """The tree of one statement."""
+        """Parse one statement into a syntax tree."""
         found = await self._call({"what": "parse", "text": sql})
         try:
             tree: Node = json.loads(found)
         except RecursionError:
-            raise SqlRefused("the question is nested too deeply") from None
+            raise SqlRefused("the query is nested too deeply; split it into simpler queries") from None
         except UnicodeError:
-            raise SqlRefused("a question is UTF-8 text; write other bytes as unhex('ff')") from None
+            raise SqlRefused("the query is not UTF-8 text; write other bytes as unhex('ff')") from None
         return tree
 
     async def write(self, tree: Node) -> str:
-        """The text of a tree."""
+        """Format a syntax tree as SQL."""
         return (await self._call({"what": "write", "text": json.dumps(tree)})).decode().strip()
 
     async def run(self, sql: str, rows: Mapping[str, ArrowRows], form: str) -> bytes:
-        """What a query finds."""
+        """Run a query and return its result in the format `form`."""
         request = {"what": "run", "sql": sql, "form": form, "rows": list(rows), "bytes_max": self._result_bytes}
         try:
             return await self._call(request, rows)
@@ -100,7 +103,7 @@ class ProcessSession:
             raise
 
     def release(self) -> None:
-        """Give the process back."""
+        """Return the process to the pool."""
         self._processes.release(self._process)
 
     async def _call(self, request: Mapping[str, Any], rows: Mapping[str, ArrowRows] | None = None) -> bytes:
@@ -113,7 +116,7 @@ class ProcessSession:
 
 
 class ProcessEngine:
-    """`SqlEngine` of query processes."""
+    """A `SqlEngine` of query processes."""
 
     def __init__(self, processes: QueryProcesses, result_bytes: int) -> None:
         self._processes = processes
@@ -136,12 +139,12 @@ class ProcessEngine:
 def _refusal(error: QueryFailed) -> SqlRefused:
     if error.code in REASONS:
         return SqlRefused(REASONS[error.code])
-    told = _TOLD.split(str(error))[-1]
-    return SqlRefused(" ".join((_NOISE.sub("", told).strip() or str(error)).split()))
+    text = _ERROR_PREFIX.split(str(error))[-1]
+    return SqlRefused(" ".join((_NOISE.sub("", text).strip() or str(error)).split()))
 
 
 def told(broker: BrokerNode, table: str) -> bytes | None:
-    """What this broker has of a table, as an Arrow stream; None when there is no such table."""
+    """The rows that this broker has of a table, as an Arrow stream. None when there is no such table."""
     if table not in SHARED:
         return None
     rows = StateTables(broker, Loop(), broker.clock_ms).here(table)
@@ -153,7 +156,7 @@ def told(broker: BrokerNode, table: str) -> bytes | None:
 
 
 def engine_settings(limits: BrokerSettings) -> dict[str, Any]:
-    """Limits in the engine's words. The query process cannot write files, so nothing is spilled to them."""
+    """The limits as engine settings. Spilling to files is off, because the query process cannot write files."""
     return {
         "max_execution_time": limits.tidemill_sql_timeout_ms / 1000,
         "timeout_before_checking_execution_speed": 0,
@@ -169,13 +172,14 @@ def engine_settings(limits: BrokerSettings) -> dict[str, Any]:
         "allow_introspection_functions": 0,
         "output_format_json_quote_64bit_integers": 0,
         "output_format_json_validate_utf8": 1,
-        # 1 would refuse the table function that rows come by; the last one, since it keeps the others as they are
+        # 1 would reject the table function that reads the rows. It is the last entry because it keeps the others as
+        # they are.
         "readonly": 2,
     }
 
 
 async def open_desk(settings: Settings, tables: Tables, broker: BrokerNode) -> QueryExecutor:
-    """A desk for one broker."""
+    """Open the query executor of one broker."""
     if find_spec("chdb") is None:
         raise InvalidConfig("SQL needs one more package: pip install 'tidemill[clickhouse]'")
     if settings.broker.tidemill_sql_sandbox_required and not is_supported():

@@ -1,9 +1,8 @@
-"""A quick start: what is not needed for the ready line waits until after it.
+"""Shortens the start: everything that the ready line does not need is loaded after it.
 
-Loading modules makes few cycles and many objects, which the collector would look through again and again: it is off
-until the node is ready (`process` turns it on). structlog looks for rich as soon as it is imported, and rich brings
-half of its library and a syntax highlighter along: while it is looked for, it is not there. `logs` shows tracebacks
-with it all the same.
+Importing modules creates many objects and few reference cycles, so the garbage collector is off until the node is ready
+(`process` turns it on). structlog imports rich if it finds it, and rich loads half of its library and a syntax
+highlighter. rich is therefore hidden while structlog is imported. `logs` still uses rich to print tracebacks.
 """
 
 import gc
@@ -18,8 +17,8 @@ RICH = "rich"
 
 
 @contextmanager
-def garbage_left() -> Iterator[None]:
-    """Collect nothing until the node is ready (or the block is left); for a process that does nothing else."""
+def gc_disabled() -> Iterator[None]:
+    """Disable garbage collection until the node is ready or the block ends. For a process that does nothing else."""
     gc.disable()
     try:
         yield
@@ -28,7 +27,7 @@ def garbage_left() -> Iterator[None]:
 
 
 def import_structlog() -> None:
-    """Load structlog without rich; does nothing where either is loaded already."""
+    """Import structlog without rich. Does nothing where either is already loaded."""
     if RICH in sys.modules or "structlog" in sys.modules:
         return
     sys.modules[RICH] = cast("ModuleType", None)

@@ -1,4 +1,4 @@
-"""A node in a thread of its own, for tests and notebooks: start, ask, stop, all from ordinary code."""
+"""Runs a node in its own thread, for tests and notebooks, with a synchronous interface."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class NodeThread:
-    """Runs one node; `start` returns when it is ready, `stop` when everything is closed."""
+    """Runs one node. `start` returns when the node is ready, `stop` when everything is closed."""
 
     def __init__(self, settings: Settings) -> None:
         self.node = Node(settings)
@@ -28,24 +28,24 @@ class NodeThread:
         self._thread = threading.Thread(target=self._run, name="tidemill", daemon=True)
 
     def start(self) -> None:
-        """Start the node; what went wrong is raised here."""
+        """Start the node. An error during the start is raised here."""
         self._thread.start()
         self._ready.result(START_TIMEOUT_S)
 
     def call(self, work: Callable[[Node], Coroutine[Any, Any, T]], timeout_s: float = START_TIMEOUT_S) -> T:
-        """Do something with the node, on its loop."""
+        """Run a coroutine on the node's event loop and return its result."""
         if self._loop is None:
-            raise RuntimeError("the node has not been started")
+            raise RuntimeError("the node is not running; call start() first")
         return asyncio.run_coroutine_threadsafe(work(self.node), self._loop).result(timeout_s)
 
     def stop(self) -> None:
         """Stop the node and its thread."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
-            with suppress(RuntimeError):  # a start that failed closes the loop while its thread still ends
+            with suppress(RuntimeError):  # a failed start closes the loop before its thread ends
                 self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
-            raise TimeoutError(f"the broker did not stop within {STOP_TIMEOUT_S:g} s")
+            raise TimeoutError(f"the node did not stop within {STOP_TIMEOUT_S:g} s")
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -56,7 +56,7 @@ class NodeThread:
         self._stopping = asyncio.Event()
         try:
             await self.node.start()
-        except BaseException as error:  # noqa: BLE001 -- every failure belongs to the thread that waits for it
+        except BaseException as error:  # noqa: BLE001 -- the thread that waits for the start raises it
             self._ready.set_exception(error)
             return
         self._ready.set_result(None)

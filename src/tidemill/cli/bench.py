@@ -1,7 +1,7 @@
-"""`tidemill bench`: what a broker does on this machine, measured through the client that users run in production.
+"""`tidemill bench`: measures a broker on this machine through the client that users run in production.
 
-Three things: records as fast as they can be written, the same records read, and single records on their way from a
-producer to a consumer. It speaks Kafka's protocol alone, so that other brokers are measured by the same program.
+It measures three things: write throughput, read throughput, and the latency of single records from a producer to a
+consumer. It uses only the Kafka protocol, so that the same program can measure other brokers.
 """
 
 import secrets
@@ -22,7 +22,7 @@ from tidemill.cli.connection import (
     answer,
     broker_at,
     client_settings,
-    told,
+    kafka_errors,
 )
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json
@@ -41,7 +41,7 @@ COLUMNS = ("what", "records", "seconds", "per_second", "mb_per_second", "p50_ms"
 
 
 class Load(NamedTuple):
-    """What is sent where."""
+    """The records to send and their topic."""
 
     topic: str
     partitions: int
@@ -51,9 +51,9 @@ class Load(NamedTuple):
 
 
 def bench(
-    records: Annotated[int, typer.Option(help="Records that are written and read.", min=1)] = 100_000,
-    size: Annotated[int, typer.Option(help="Bytes of a record.", min=0)] = 1_000,
-    singles: Annotated[int, typer.Option(help="Records that go one by one, for the latency.", min=0)] = 500,
+    records: Annotated[int, typer.Option(help="Records to write and read.", min=1)] = 100_000,
+    size: Annotated[int, typer.Option(help="Size of a record in bytes.", min=0)] = 1_000,
+    singles: Annotated[int, typer.Option(help="Records to send one by one, for the latency.", min=0)] = 500,
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", help="Partitions of the topic.", min=1, max=PARTITIONS_MAX)
     ] = 1,
@@ -62,15 +62,15 @@ def bench(
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a broker: writing, reading, and the way of one record to a consumer.
+    """Measure a broker: write throughput, read throughput, and the latency of single records.
 
-    It makes a topic of its own and deletes it at the end. Any Kafka broker can be measured, for a comparison on the
-    same machine. The client works too, and on few cores takes its part of them.
+    The command creates a topic and deletes it at the end. It can measure any Kafka broker, for a comparison on the same
+    machine. The client shares the CPU with the broker, which matters on few cores.
 
     Example: tidemill bench --records 1000000 --size 100 --acks 1
     """
     if acks not in ACKS:
-        raise WrongUse(f"--acks {acks} is none of {', '.join(ACKS)}")
+        raise WrongUse(f"--acks {acks} is not one of {', '.join(ACKS)}")
     load = Load(f"tidemill-bench-{secrets.token_hex(4)}", partitions, records, secrets.token_bytes(size), acks)
     broker = broker_at(bootstrap, access)
     with _topic(load, broker):
@@ -84,7 +84,7 @@ def bench(
 
 @contextmanager
 def _topic(load: Load, broker: "KafkaBroker") -> Iterator[None]:
-    """The topic is there, and goes again whatever happens."""
+    """Create the topic, and delete it at the end, whatever happens."""
     from confluent_kafka.admin import NewTopic
 
     client = admin(broker)
@@ -102,7 +102,7 @@ def _write(load: Load, broker: "KafkaBroker") -> dict[str, Any]:
     with progress("writing", load.records) as advance:
         for number in range(load.records):
             sender.send(number % load.partitions)
-            if number % AT_ONCE == 0:  # a bar that moves with each record would be what is measured
+            if number % AT_ONCE == 0:  # moving the bar for each record would distort the measurement
                 advance(AT_ONCE)
         sender.finish()
     return _row(f"written, acks={load.acks}", load, perf_counter() - began)
@@ -119,7 +119,7 @@ def _read(load: Load, broker: "KafkaBroker") -> dict[str, Any]:
 
 
 def _one_by_one(load: Load, broker: "KafkaBroker", count: int) -> dict[str, Any]:
-    """Records that are sent when the one before has arrived."""
+    """Send each record when the one before has arrived."""
     single = load._replace(partitions=1, records=count)
     consumer = _consumer(single, broker, at=_end(load, broker))
     sender = _Sender(single, broker, **{"linger.ms": 0})
@@ -138,7 +138,7 @@ def _one_by_one(load: Load, broker: "KafkaBroker", count: int) -> dict[str, Any]
 
 
 class _Sender:
-    """A producer that gives up at the first record that was refused."""
+    """A producer that stops at the first record that fails."""
 
     def __init__(self, load: Load, broker: "KafkaBroker", **more: Any) -> None:
         from confluent_kafka import Producer
@@ -148,10 +148,10 @@ class _Sender:
         self._error: str | None = None
 
     def send(self, partition: int) -> None:
-        """One record, as soon as there is room for it."""
+        """Send one record. Waits while the client's queue is full."""
         while True:
             try:
-                with told(f"write to {self._topic}"):
+                with kafka_errors(f"write to {self._topic}"):
                     self._producer.produce(self._topic, self._value, partition=partition, on_delivery=self._answered)
             except BufferError:
                 self._producer.poll(TIMEOUT_S)
@@ -161,11 +161,11 @@ class _Sender:
         self._check()
 
     def finish(self) -> None:
-        """Everything that was sent is answered."""
+        """Wait until the broker has answered everything."""
         left = self._producer.flush(TIMEOUT_S)
         self._check()
         if left:
-            raise CommandFailed(f"{left:,} records were not answered within {TIMEOUT_S:g} s")
+            raise CommandFailed(f"the broker did not answer {left:,} records within {TIMEOUT_S:g} s")
 
     def _answered(self, error: Any, _: "Message") -> None:
         if error is not None:
@@ -191,22 +191,22 @@ def _consumer(load: Load, broker: "KafkaBroker", at: int = 0) -> "Consumer":
 
 
 def _end(load: Load, broker: "KafkaBroker") -> int:
-    """Where partition 0 ends."""
+    """The end offset of partition 0."""
     from confluent_kafka import TopicPartition
 
     consumer = _consumer(load, broker)
-    with told(f"ask for the end of {load.topic}"):
+    with kafka_errors(f"read the end offset of {load.topic}"):
         _, end = consumer.get_watermark_offsets(TopicPartition(load.topic, 0), TIMEOUT_S)
     consumer.close()
     return int(end)
 
 
 def _take(consumer: "Consumer", count: int, advance: Advance) -> None:
-    """Read so many records."""
+    """Read this many records."""
     while count:
         found = consumer.consume(min(count, AT_ONCE), TIMEOUT_S)
         if not found:
-            raise CommandFailed(f"no record came within {TIMEOUT_S:g} s, and {count:,} are missing")
+            raise CommandFailed(f"no record arrived within {TIMEOUT_S:g} s, and {count:,} are missing")
         for message in found:
             if message.error() is not None:
                 raise CommandFailed(f"read: {message.error().str()}")
@@ -225,5 +225,5 @@ def _row(what: str, load: Load, took_s: float) -> dict[str, Any]:
 
 
 def _share(ordered: list[float], share: float) -> float:
-    """The value that this share of all do not exceed."""
+    """The percentile: the value that this share of all does not exceed."""
     return ordered[ceil(share * len(ordered)) - 1]

@@ -1,4 +1,4 @@
-"""`tidemill cluster`: run one on this machine, see how it is, even out its load, forget brokers that are gone."""
+"""`tidemill cluster`: run a cluster on this machine, show its status, rebalance it, unregister brokers."""
 
 from collections import Counter
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.streams.core.insync import Lag
 
-app = typer.Typer(help="Run a cluster, see how it is, even out its load.", no_args_is_help=True)
+app = typer.Typer(help="Run a cluster, show its status, rebalance it.", no_args_is_help=True)
 app.add_typer(cluster_clock.app, name="clock")
 
 BROKERS_MAX = 9
@@ -32,11 +32,11 @@ FACTS = {
 }
 HEALTHY, INACTIVE = "healthy", "inactive"
 FACTS_S = 3.0
-"""How long a broker has to tell about itself."""
+"""Timeout of the status request to a broker."""
 
 
 class ClusterNode(NamedTuple):
-    """One broker as it tells about itself."""
+    """One broker with the facts that it reports."""
 
     node_id: int
     address: str | None
@@ -46,19 +46,21 @@ class ClusterNode(NamedTuple):
 
 @app.command()
 def up(
-    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=BROKERS_MAX, help="How many brokers.")] = 3,
+    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=BROKERS_MAX, help="Number of brokers.")] = 3,
     data_dir: Annotated[
-        Path, typer.Option(metavar="PATH", parser=local_folder, help="Folder that holds everything the cluster keeps.")
+        Path, typer.Option(metavar="PATH", parser=local_folder, help="Directory for all data of the cluster.")
     ] = Path("cluster"),
     kafka_port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Kafka port of the first broker; 0 is any free one.")
+        int, typer.Option(min=0, max=65_535, help="Kafka port of the first broker. 0 picks free ports.")
     ] = 9092,
-    session_ttl_ms: Annotated[int, typer.Option(min=100, help="After so long without a sign a broker is lost.")] = 6000,
+    session_ttl_ms: Annotated[
+        int, typer.Option(min=100, help="Time until the session of a lost broker expires.")
+    ] = 6000,
 ) -> None:
-    """Start etcd and some brokers on this machine, for a try; Ctrl-C stops all of it.
+    """Start etcd and several brokers on this machine, to try a cluster. Ctrl-C stops everything.
 
-    A broker that ends (kill one and see) comes back after a few seconds. The data stays in the folder for the next
-    time. In production every broker is a `tidemill serve` on a machine of its own, with an etcd of three members.
+    A broker that ends is restarted after a few seconds, so you can kill one. The data stays in the directory for the
+    next run. In production every broker is a `tidemill serve` on its own machine, with an etcd of three members.
 
     Example: tidemill cluster up --brokers 3
     """
@@ -69,9 +71,9 @@ def up(
 
 @app.command()
 def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
-    """Show the brokers, what they do and how they are, and partitions that lack a leader or a replica.
+    """Show the brokers with roles and state, and partitions that lack a leader or a replica.
 
-    LAG is how many records a broker lacks of what others lead, at most in one partition, and LAG MS since when.
+    LAG is the largest number of records that a broker is behind in one partition, LAG MS the time since it fell behind.
 
     Example: tidemill cluster status
     """
@@ -120,14 +122,14 @@ def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = F
 
 @app.command()
 def rebalance(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes and make none.")] = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Spread replicas and leaders evenly over the brokers that are there, with as few moves as possible.
+    """Spread replicas and leaders evenly over the active brokers, with as few moves as possible.
 
-    Replicas are copied before the old ones go; nothing is unavailable meanwhile.
+    New replicas copy the data before old ones are removed. All partitions stay available.
 
     Example: tidemill cluster rebalance --dry-run
     """
@@ -160,7 +162,7 @@ def rebalance(
             rows,
             ("partition", "leader", "new leader", "replicas", "new replicas"),
             as_json=False,
-            empty="every broker carries and leads its share already",
+            empty="replicas and leaders are already balanced",
         )
         if rows:
             say(f"{len(rows)} partitions {'would change' if dry_run else 'changed'}")
@@ -168,15 +170,15 @@ def rebalance(
 
 @app.command()
 def forget(
-    broker: Annotated[int, typer.Argument(metavar="BROKER", help="Number of the broker.", min=0)],
+    broker: Annotated[int, typer.Argument(metavar="BROKER", help="Id of the broker.", min=0)],
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Take a broker that is gone for good off the list; until then it is shown as inactive.
+    """Unregister a broker that will not return. Until then `tidemill cluster status` shows it as inactive.
 
-    It must be stopped, and have no copy of any partition left: move those to other brokers first (`tidemill cluster
-    rebalance`). One that starts again all the same is known again.
+    The broker must be stopped and must have no replica. Move its replicas first with `tidemill cluster rebalance`. If
+    the broker starts again, it registers again.
 
     Example: tidemill cluster forget 3
     """
@@ -203,10 +205,10 @@ def choose(
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Show which brokers a client of a timeline should talk to, best first, with weights.
+    """Show which brokers a client of a timeline should use, best first, with weights.
 
-    Brokers that serve the timeline already come first, up to 4 consumers each, then the least loaded; none gets more
-    than 7.
+    Brokers that already serve the timeline come first, up to 4 consumers each, then the least loaded. No broker gets
+    more than 7.
 
     Example: tidemill cluster choose reminders
     """
@@ -240,15 +242,15 @@ def _served(node: ClusterNode) -> dict[str, int]:
 def _carry_out(client: Any, moves: dict[Any, Any], elections: list[Any]) -> None:
     refused = [f"{key}: {error}" for key, error in client.reassign(moves).items() if error] if moves else []
     if refused:
-        raise CommandFailed(f"not every partition can move: {refused[0]}")
+        raise CommandFailed(f"a partition cannot be moved: {refused[0]}")
     wait_for_moves(client, len(moves))
     for key, error in client.elect_preferred(elections).items() if elections else ():
         if error is not None:
-            remark(f"{key} keeps its leader for now: {error}")
+            remark(f"{key} keeps its leader: {error}")
 
 
 def wait_for_moves(client: Any, total: int) -> None:
-    """Wait until no partition is on its way, with a bar for who looks."""
+    """Wait until all moves have finished, with a progress bar on a terminal."""
     import time
 
     with progress("moving", total or None) as advance:
@@ -261,7 +263,7 @@ def wait_for_moves(client: Any, total: int) -> None:
 
 
 def _look(broker: "KafkaBroker") -> tuple[list[ClusterNode], int, dict[Any, Any]]:
-    """Every broker that is there or that somebody misses, the controller, and who carries what."""
+    """Every registered broker, the controller, and the replicas of the partitions."""
     from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.model.errors import KafkaError
 
@@ -290,11 +292,11 @@ def _look(broker: "KafkaBroker") -> tuple[list[ClusterNode], int, dict[Any, Any]
 
 
 def _facts(client: Any, node_ids: list[int]) -> dict[int, dict[str, str]]:
-    """What each broker tells about itself; one that does not answer in time is not there."""
+    """The facts that each broker reports. A broker that does not answer in time is left out."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType
 
-    # Each broker is asked by itself: a request may name one broker only.
+    # One request per broker, because a request may name only one broker.
     asked = {}
     for node_id in node_ids:
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
@@ -310,7 +312,7 @@ def _facts(client: Any, node_ids: list[int]) -> dict[int, dict[str, str]]:
 
 
 def _lags(nodes: list[ClusterNode]) -> dict[int, "Lag"]:
-    """How far each broker is behind the others at most, as those say that lead."""
+    """The largest lag of each broker, as reported by the leaders."""
     from tidemill.replication.lag import decode_lags, worst
 
     return worst(decode_lags(node.facts.get("lag", "")) for node in nodes)

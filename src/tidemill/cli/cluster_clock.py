@@ -1,4 +1,4 @@
-"""`tidemill cluster clock`: which brokers trust their clocks, and an operator's word that a clock is right."""
+"""`tidemill cluster clock`: shows whether brokers trust their clocks, and lets an operator accept a clock."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,19 +13,19 @@ from tidemill.cli.output import confirm, say, show, show_json
 if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
 
-app = typer.Typer(help="Show the clocks of the brokers; accept one that is in doubt.", invoke_without_command=True)
+app = typer.Typer(help="Show the clocks of the brokers. Accept a clock that is in doubt.", invoke_without_command=True)
 
 CLOCK, ACCEPT_CLOCK = "tidemill.clock", "tidemill.clock.accept"
 IN_DOUBT, AWAY = "in doubt", "unknown"
 ANSWER_S = 3.0
-"""How long a broker has to answer."""
+"""Timeout of the request to a broker."""
 COLUMNS = ("broker", "clock", "utc", "in doubt for", "accepted in", "last accepted by")
 DIFFERENCE_COLUMNS = ("broker", "compared with", "difference ms", "error ms")
 UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 Broker = Annotated[
     list[int] | None,
-    typer.Option("--broker", metavar="NUMBER", min=0, help="Only this broker; as often as needed. Without it, all."),
+    typer.Option("--broker", metavar="NUMBER", min=0, help="Only this broker. Repeatable. Default: all."),
 ]
 
 
@@ -36,9 +36,9 @@ def clock(
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Show for each broker whether its wall clock is trusted, why not, and how far it is from other clocks.
+    """Show for each broker whether it trusts its wall clock, why not, and the difference to other clocks.
 
-    While a clock is in doubt its broker deletes nothing by time: no retention, compaction or expiry.
+    While a clock is in doubt, its broker deletes nothing by time: no retention, compaction or expiry.
 
     Example: tidemill cluster clock
     """
@@ -69,12 +69,12 @@ def clock(
 @app.command()
 def accept(
     brokers: Broker = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Confirm that the clocks that are in doubt are right: from then on their brokers delete by them.
+    """Confirm that clocks in doubt are correct. Their brokers then delete by time again.
 
     Example: tidemill cluster clock accept --broker 1
     """
@@ -82,7 +82,7 @@ def accept(
     clocks = _clocks(broker)
     unknown = sorted(set(brokers or ()) - set(clocks))
     if unknown:
-        raise WrongUse(f"there is no broker {unknown[0]}; tidemill cluster clock lists them")
+        raise WrongUse(f"there is no broker {unknown[0]}; list the brokers with: tidemill cluster clock")
     doubtful = {
         number: status
         for number, status in clocks.items()
@@ -107,8 +107,8 @@ def _announce(doubtful: dict[int, dict[str, Any]]) -> None:
     for number, status in doubtful.items():
         for reason in status["reasons"]:
             say(f"broker {number} at {_utc(status['wall_ms'])}: {reason['text']}")
-    say("If these clocks are right, accept them. Everything that is old by them is deleted then: records past")
-    say("retention.ms, tombstones, offsets of empty groups, quiet producers and transactional ids.")
+    say("If these clocks are correct, accept them. The brokers then delete everything that is expired: records past")
+    say("retention.ms, tombstones, offsets of empty groups, idle producers and transactional ids.")
 
 
 def _accept(client: Any, number: int) -> None:
@@ -124,7 +124,7 @@ def _accept(client: Any, number: int) -> None:
 
 
 def _clocks(broker: "KafkaBroker") -> dict[int, dict[str, Any]]:
-    """The clock of every broker that the cluster knows."""
+    """The clock of every registered broker."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -178,7 +178,7 @@ def _utc(ms: int | None) -> str | None:
 
 
 def _length(ms: int) -> str:
-    """`5 h 59 min`: two units."""
+    """A duration with at most two units, such as `5 h 59 min`."""
     parts = []
     for unit_ms, name in UNITS:
         count, ms = divmod(ms, unit_ms)

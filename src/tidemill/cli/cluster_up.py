@@ -1,7 +1,7 @@
-"""A cluster on one machine: etcd and brokers as children of one command, which stops them all.
+"""A cluster on one machine: etcd and brokers as child processes of one command, which stops them all.
 
-The children are in a process group of their own: Ctrl-C reaches this command alone, which stops the brokers in order
-and etcd after them. Everything they keep and log is in one folder.
+The children are in their own process group, so that Ctrl-C reaches only this command. It stops the brokers first and
+then etcd. All data and logs are in one directory.
 """
 
 import json
@@ -25,15 +25,15 @@ from tidemill.settings import PREFIX
 
 READY_S = 60.0
 STOP_S = 30.0
-COMES_BACK_S = 5.0
+RESTART_S = 5.0
 LOOK_S = 0.2
 READY = "tidemill ready "
 PORTS = "ports.json"
-DOORS = {"kafka": 9092, "grpc": 6174, "http": 8080}
+DEFAULT_PORTS = {"kafka": 9092, "grpc": 6174, "http": 8080}
 
 
 class Process:
-    """A child and its log."""
+    """A child process and its log file."""
 
     def __init__(self, name: str, command: list[str], log: Path, *, piped: bool = False) -> None:
         self.name = name
@@ -44,9 +44,9 @@ class Process:
         self.ended_at: float | None = None
 
     def start(self) -> None:
-        """Start it; what it logs is added to its file."""
+        """Start the process. Its output is appended to the log file."""
         with self._log.open("ab") as log:
-            self.child = subprocess.Popen(  # noqa: S603 -- our own program, or the etcd of this machine
+            self.child = subprocess.Popen(  # noqa: S603 -- tidemill or the installed etcd
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if self._piped else log,
@@ -58,19 +58,19 @@ class Process:
         self.ended_at = None
 
     def ready_line(self) -> str:
-        """What it says when it is ready."""
+        """Wait for the ready line and return it."""
         output: IO[str] | None = self.child.stdout if self.child is not None else None
         line = output.readline() if output is not None else ""
         if not line.startswith(READY):
-            raise CommandFailed(f"{self.name} did not get ready; its log is {self._log}: {self._last_line()}")
+            raise CommandFailed(f"{self.name} did not become ready; see its log {self._log}: {self._last_line()}")
         return line.removeprefix(READY).strip()
 
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is running."""
         return self.child is not None and self.child.poll() is None
 
     def stop(self) -> None:
-        """End it in order, and at once when that takes too long."""
+        """Stop the process cleanly, or kill it after a timeout."""
         if self.child is None or not self.running():
             return
         self.child.send_signal(signal.SIGTERM)
@@ -82,14 +82,14 @@ class Process:
 
     def _last_line(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
-        return lines[-1][:300] if lines else "it is empty"
+        return lines[-1][:300] if lines else "the log is empty"
 
 
 def run(brokers: int, data_dir: Path, kafka_port: int, session_ttl_ms: int) -> None:
-    """Start everything, keep it running, and stop it when somebody asks."""
+    """Start everything, restart brokers that end, and stop everything at a signal."""
     program = shutil.which("etcd")
     if program is None:
-        raise CommandFailed("etcd is not on this machine; install it, on Debian with: apt-get install etcd-server")
+        raise CommandFailed("etcd is not installed; install it, on Debian with: apt-get install etcd-server")
     data_dir.mkdir(parents=True, exist_ok=True)
     ports = _ports(data_dir)
     etcd = _etcd(program, data_dir, ports)
@@ -101,7 +101,7 @@ def run(brokers: int, data_dir: Path, kafka_port: int, session_ttl_ms: int) -> N
         for node in nodes:
             node.start()
         addresses = [_addresses(node.ready_line()) for node in nodes]
-        _tell(addresses, nodes, data_dir)
+        _print_addresses(addresses, nodes, data_dir)
         _watch(nodes, stopping)
     finally:
         remark("stopping")
@@ -127,13 +127,13 @@ def _etcd(program: str, data_dir: Path, ports: dict[str, int]) -> Process:
 
 
 def _broker(number: int, data_dir: Path, etcd: int, kafka_port: int, session_ttl_ms: int) -> Process:
-    doors = {name: f"127.0.0.1:{_door(name, number, kafka_port)}" for name in DOORS}
+    listeners = {name: f"127.0.0.1:{_port(name, number, kafka_port)}" for name in DEFAULT_PORTS}
     flags = {
         "node-id": str(number),
         "data-dir": str((data_dir / f"broker-{number}").absolute()),
         "coordination": f"etcd://127.0.0.1:{etcd}",
         "session-ttl-ms": str(session_ttl_ms),
-        **doors,
+        **listeners,
     }
     command = [sys.executable, "-P", "-m", "tidemill", "serve"]
     for name, value in flags.items():
@@ -141,15 +141,15 @@ def _broker(number: int, data_dir: Path, etcd: int, kafka_port: int, session_ttl
     return Process(f"broker {number}", command, data_dir / f"broker-{number}.log", piped=True)
 
 
-def _door(name: str, number: int, kafka_port: int) -> int:
-    """The first broker has the usual ports, the next ones those that follow; 0 is any free one, for all doors."""
+def _port(name: str, number: int, kafka_port: int) -> int:
+    """The first broker has the default ports, the others the following ones. 0 picks a free port for every server."""
     if kafka_port == 0:
         return 0
-    return (kafka_port if name == "kafka" else DOORS[name]) + number - 1
+    return (kafka_port if name == "kafka" else DEFAULT_PORTS[name]) + number - 1
 
 
 def _ports(data_dir: Path) -> dict[str, int]:
-    """etcd's ports: free ones at first, then the same, for its members know each other by them."""
+    """The ports of etcd: free ones in the first run, then the same, because its members know each other by them."""
     path = data_dir / PORTS
     if path.exists():
         return dict(json.loads(path.read_text()))
@@ -171,14 +171,14 @@ def _wait_for_etcd(etcd: Process, port: int) -> None:
             if b'"true"' in fetch(f"http://127.0.0.1:{port}/health", timeout_s=1):
                 return
         time.sleep(LOOK_S / 4)
-    raise CommandFailed(f"etcd did not get ready on port {port}; see etcd.log in the folder of the cluster")
+    raise CommandFailed(f"etcd did not become ready on port {port}; see etcd.log in the cluster's directory")
 
 
 def _addresses(ready: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in ready.split())
 
 
-def _tell(addresses: list[dict[str, str]], nodes: list[Process], data_dir: Path) -> None:
+def _print_addresses(addresses: list[dict[str, str]], nodes: list[Process], data_dir: Path) -> None:
     bootstrap = ",".join(each["kafka"] for each in addresses)
     say(f"tidemill cluster ready kafka={bootstrap}")
     sys.stdout.flush()
@@ -204,7 +204,7 @@ def _on_signal() -> Callable[[], bool]:
 
 
 def _watch(nodes: list[Process], stopping: Callable[[], bool]) -> None:
-    """Until somebody asks to stop: a broker that ended comes back after a while."""
+    """Restart brokers that end, with a delay, until a signal stops the command."""
     while not stopping():
         now = time.monotonic()
         for node in nodes:
@@ -212,8 +212,8 @@ def _watch(nodes: list[Process], stopping: Callable[[], bool]) -> None:
                 continue
             if node.ended_at is None:
                 node.ended_at = now
-                remark(f"{node.name} has ended; it comes back in {COMES_BACK_S:g} s")
-            elif now - node.ended_at >= COMES_BACK_S:
+                remark(f"{node.name} has ended; restarting it in {RESTART_S:g} s")
+            elif now - node.ended_at >= RESTART_S:
                 node.start()
-                remark(f"{node.name} is back: {node.ready_line()}")
+                remark(f"{node.name} restarted: {node.ready_line()}")
         time.sleep(LOOK_S)

@@ -1,7 +1,7 @@
-"""Shell completion: `tidemill --install-completion` once, then TAB knows commands and flags.
+"""Shell completion: run `tidemill --install-completion` once, then TAB completes commands and flags.
 
-A shell asks by running `tidemill` with `_TIDEMILL_COMPLETE` in the environment. Only then, and for the reference page,
-is the tree of all commands put together; an ordinary call loads one command.
+A shell requests completions by running `tidemill` with `_TIDEMILL_COMPLETE` in the environment. Only then, and for the
+reference page, the tree of all commands is loaded. An ordinary call loads one command.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ PROGRAM = "tidemill"
 
 
 def load(target: str) -> Any:
-    """What `module:attribute` names: a typer app, or a plain function with typer annotations."""
+    """Import `module:attribute`: a typer app, or a plain function with typer annotations."""
     module, _, attribute = target.partition(":")
     found = getattr(import_module(module), attribute)
     callbacks = [each.callback for each in found.registered_commands] if isinstance(found, typer.Typer) else [found]
@@ -25,12 +25,12 @@ def load(target: str) -> Any:
 
 
 def _paragraphs(text: str) -> str:
-    """The text with one line for each paragraph: typer breaks lines where the source does, on any terminal."""
+    """Join each paragraph into one line, because typer keeps the line breaks of the source on any terminal."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
 
 
 def tree(targets: Mapping[str, str]) -> Any:
-    """One command that has all of these below it."""
+    """One command with all of these as subcommands."""
     root = typer.Typer(name=PROGRAM)
     root.callback()(_root)
     for name, target in targets.items():
@@ -43,7 +43,7 @@ def tree(targets: Mapping[str, str]) -> Any:
 
 
 def answer(targets: Mapping[str, str], words: Sequence[str]) -> int:
-    """Answer the shell, or install what makes it ask."""
+    """Answer the shell's request, or install the completion."""
     try:
         tree(targets)(args=list(words), prog_name=PROGRAM)
     except SystemExit as done:

@@ -1,4 +1,4 @@
-"""The broker that a command talks to, through the Kafka client that users run in production."""
+"""Connects commands to a broker through the Kafka client that users run in production."""
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
@@ -21,9 +21,9 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_S = 30.0
 CONNECT_S = 3.0
 GREET_S = 5.0
-"""How long a broker has to answer where others can be asked."""
+"""Timeout of the first request to a broker when there are other addresses to try."""
 PARTITIONS_MAX, COPIES_MAX = 100_000, 10_000
-"""What librdkafka takes; what a broker takes it says itself."""
+"""The limit of librdkafka. A broker reports its own limit."""
 
 Bootstrap = Annotated[
     str | None,
@@ -32,7 +32,7 @@ Bootstrap = Annotated[
         "-b",
         envvar="TIDEMILL_KAFKA",
         show_default=DEFAULT_BOOTSTRAP,
-        help="Broker to talk to: host:port[,host:port].",
+        help="Broker to connect to: host:port[,host:port].",
     ),
 ]
 Client = Annotated[
@@ -40,9 +40,9 @@ Client = Annotated[
     typer.Option(
         "--client",
         metavar="NAME=VALUE|FILE",
-        help="How to be let in where there are TLS and logins: a setting of Kafka's clients such as "
-        "security.protocol=SASL_SSL, or a file of such lines (others in it are left alone); as often as needed, after "
-        f"that of {CLIENT_VARIABLE}. ${{NAME}} in a value is taken from the environment.",
+        help="A Kafka client setting for TLS and login such as security.protocol=SASL_SSL, or a file of such lines "
+        f"(other lines are ignored). Repeatable; applied after {CLIENT_VARIABLE}. "
+        "${NAME} in a value is replaced from the environment.",
     ),
 ]
 
@@ -50,7 +50,7 @@ Client = Annotated[
 def broker_at(
     bootstrap: str | None, client: list[str] | None, *, understood: Collection[str] | None = None
 ) -> "KafkaBroker":
-    """The broker of --bootstrap and --client; without more that is `understood`, --client says how to be let in."""
+    """The broker of --bootstrap and --client. `understood` are the allowed client settings, by default the login."""
     from os import environ
     from pathlib import Path
 
@@ -73,7 +73,7 @@ def broker_at(
 
 
 def client_settings(broker: "KafkaBroker", **more: Any) -> dict[str, Any]:
-    """Settings of a client that keeps quiet about connections: the command says it in one line itself."""
+    """Client settings with logging off, because the command reports connection errors itself."""
     from tidemill.cli.librdkafka import librdkafka_settings
     from tidemill.client.kafka.options import parse_options
 
@@ -93,9 +93,9 @@ def _silent_logger() -> Any:
 
 
 def admin(broker: "KafkaBroker") -> "AdminClient":
-    """An admin client of a broker that answers.
+    """An admin client, after a check that the broker answers.
 
-    Keep a name for it until its futures are answered: they are forgotten when the client goes.
+    Keep a reference to it until its futures are done, because they are dropped with the client.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -105,12 +105,14 @@ def admin(broker: "KafkaBroker") -> "AdminClient":
     try:
         client.list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:
-        raise CommandFailed(f"{broker.servers} lets us in but does not answer: {error.args[0].str()}") from None
+        raise CommandFailed(
+            f"{broker.servers} accepts the connection but does not answer: {error.args[0].str()}"
+        ) from None
     return client
 
 
 def reach(broker: "KafkaBroker") -> None:
-    """Say at once that nobody listens, or that we are not let in: Kafka clients themselves would go on trying."""
+    """Fail at once when no broker listens or the login is rejected: Kafka clients would keep retrying."""
     import socket
 
     from tidemill.client.kafka.options import parse_addresses
@@ -120,18 +122,18 @@ def reach(broker: "KafkaBroker") -> None:
     for address in addresses:
         try:
             socket.create_connection(address, CONNECT_S).close()
-            _let_in(broker, str(address), GREET_S if address != addresses[-1] else TIMEOUT_S)
+            _check_login(broker, str(address), GREET_S if address != addresses[-1] else TIMEOUT_S)
         except OSError:
             continue
-        except CommandFailed as error:  # another one may know us
+        except CommandFailed as error:  # another address may accept the login
             refusal = refusal or error
         else:
             return
     raise refusal or CommandFailed(f"no broker answers at {broker.servers}; start one with: tidemill serve")
 
 
-def _let_in(broker: "KafkaBroker", server: str, patience_s: float) -> None:
-    """A listener that wants a login closes the connection when it is asked something without one."""
+def _check_login(broker: "KafkaBroker", server: str, patience_s: float) -> None:
+    """Send a first request. A listener that requires a login closes a connection without one."""
     from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.client.kafka.errors import ConnectionLost
 
@@ -140,15 +142,15 @@ def _let_in(broker: "KafkaBroker", server: str, patience_s: float) -> None:
         with KafkaClient({**waiting, **broker.options, "bootstrap.servers": server}) as client:
             client.greet()
     except ConnectionLost as error:
-        advice = "" if "security.protocol" in str(error) else "; does it ask for a login, or for another one?"
-        raise CommandFailed(f"{error}{advice} See --client") from None
+        advice = "" if "security.protocol" in str(error) else "; check whether it requires a login"
+        raise CommandFailed(f"{error}{advice}; see --client") from None
     except ClientError as error:
         raise CommandFailed(str(error)) from None
 
 
 @contextmanager
-def told(what: str) -> Iterator[None]:
-    """A refusal of the Kafka client becomes one line that begins with what was tried."""
+def kafka_errors(what: str) -> Iterator[None]:
+    """Turn an error of the Kafka client into one line that starts with the failed operation."""
     from confluent_kafka import KafkaException
 
     try:
@@ -160,16 +162,16 @@ def told(what: str) -> Iterator[None]:
 
 
 def answer(future: "Future[T]", what: str) -> T:
-    """The future's result."""
-    with told(what):
+    """The future's result, or CommandFailed."""
+    with kafka_errors(what):
         return future.result(TIMEOUT_S)
 
 
 def describe_topic(client: "AdminClient", topic: str) -> Any:
-    """A topic that must exist; asking does not create it."""
+    """Describe a topic that must exist. The request does not create it."""
     from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-    with told(f"describe {topic}"):
+    with kafka_errors(f"describe {topic}"):
         try:
             return client.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
         except KafkaException as error:
@@ -184,18 +186,18 @@ def partitions_of(client: "AdminClient", topic: str) -> list[int]:
 
 
 def check_partition(topic: str, partition: int, partitions: list[int]) -> None:
-    """Refuse a partition that the topic does not have."""
+    """Reject a partition that the topic does not have."""
     if partition not in partitions:
         raise CommandFailed(f"{topic} has partitions 0 to {partitions[-1]}, not {partition}")
 
 
 def no_topic(topic: str) -> CommandFailed:
-    """The one line that a missing topic deserves."""
+    """The error for a missing topic."""
     return CommandFailed(f"there is no topic {topic}; create it with: tidemill topic create {topic}")
 
 
 def pairs(items: list[str], what: str) -> Mapping[str, str]:
-    """`name=value` arguments as a mapping."""
+    """Parse `name=value` arguments into a mapping."""
     found: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")

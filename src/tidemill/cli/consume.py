@@ -1,4 +1,4 @@
-"""`tidemill consume`: print the records of a topic, from any place, to the end or for ever."""
+"""`tidemill consume`: prints the records of a topic, from any offset, to the end or until Ctrl-C."""
 
 import json
 import re
@@ -18,8 +18,8 @@ from tidemill.cli.connection import (
     broker_at,
     check_partition,
     client_settings,
+    kafka_errors,
     partitions_of,
-    told,
 )
 from tidemill.cli.durations import moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
@@ -41,13 +41,13 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.")],
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the first record.")] = False,
-    offset: Annotated[int | None, typer.Option(help="Start at this offset; -N is N before the end.")] = None,
+    offset: Annotated[int | None, typer.Option(help="Start at this offset. -N is N records before the end.")] = None,
     from_time: Annotated[
         str | None, typer.Option("--from", help="Start at this time: 2026-11-16T10:00, or 15m ago.")
     ] = None,
     partition: Annotated[int | None, typer.Option(help="Read only this partition.", min=0)] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for new records until Ctrl-C.")] = False,
-    max_records: Annotated[int | None, typer.Option("--max", "-n", help="Stop after so many records.", min=1)] = None,
+    max_records: Annotated[int | None, typer.Option("--max", "-n", help="Stop after this many records.", min=1)] = None,
     format_: Annotated[
         str,
         typer.Option(
@@ -58,26 +58,26 @@ def consume(
         bool, typer.Option("--committed/--uncommitted", help="Leave out aborted transactions.")
     ] = True,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Read as this group: what was printed or handled is committed.")
+        str | None, typer.Option(metavar="GROUP", help="Read as this group and commit the printed or handled records.")
     ] = None,
     exec_: Annotated[
         str | None,
         typer.Option(
             "--exec",
             metavar="COMMAND",
-            help="Run this for each record, with its value as input and TIDEMILL_KEY, _OFFSET... around.",
+            help="Run this for each record: value as standard input, TIDEMILL_KEY, _OFFSET... as environment.",
         ),
     ] = None,
-    parallel: Annotated[int, typer.Option(help="How many commands of --exec run side by side.", min=1)] = 1,
+    parallel: Annotated[int, typer.Option(help="Number of --exec commands that run in parallel.", min=1)] = 1,
     dead_letter: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Topic for records whose command keeps failing.")
+        str | None, typer.Option(metavar="TOPIC", help="Topic for records whose command fails in all attempts.")
     ] = None,
-    attempts: Annotated[int, typer.Option(help="How often --exec tries a record.", min=1)] = 5,
+    attempts: Annotated[int, typer.Option(help="Attempts of --exec for a record.", min=1)] = 5,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Print the records of a topic: those that come from now on, or those that are there.
+    """Print the records of a topic: new ones, or those that it already has.
 
     Example: tidemill consume orders --from-beginning --format '%p/%o %k %v\\n'
 
@@ -91,7 +91,7 @@ def consume(
     as_group = group is not None or exec_ is not None
     _check_start(starts, as_group=as_group, chosen=partition is not None)
     if exec_ is None and (parallel > 1 or dead_letter is not None):
-        raise WrongUse("--parallel and --dead-letter need a command to run: --exec './handle.sh'")
+        raise WrongUse("--parallel and --dead-letter need a command; add --exec './handle.sh'")
     broker = broker_at(bootstrap, access)
     partitions = partitions_of(admin(broker), topic)
     if exec_ is not None:
@@ -101,7 +101,7 @@ def consume(
     if partition is not None:
         check_partition(topic, partition, partitions)
     text_of = _formatter(format_, as_json=as_json)
-    with _reader(broker, group, committed=committed) as reader, told(f"read {topic}"):
+    with _reader(broker, group, committed=committed) as reader, kafka_errors(f"read {topic}"):
         if as_group:
             reader.subscribe([topic])
             _print_all(reader, None, max_records, text_of, commit=True)
@@ -109,16 +109,18 @@ def consume(
         chosen = partitions if partition is None else [partition]
         ends = _assign(reader, topic, chosen, from_beginning, offset, from_time)
         if not any(starts):
-            hint(f"waiting for new records of {topic}; --from-beginning shows those that are there; Ctrl-C ends")
+            hint(f"waiting for new records of {topic}; --from-beginning also shows the existing ones; Ctrl-C stops")
         _print_all(reader, None if follow or not any(starts) else ends, max_records, text_of)
 
 
 def _check_start(starts: list[bool], *, as_group: bool, chosen: bool) -> None:
-    """Refuse two beginnings, and for a group any other than its own or the first record."""
+    """Reject two start positions, and for a group every start except its own and the first record."""
     if sum(starts) > 1:
         raise WrongUse("give one of --from-beginning, --offset and --from")
     if as_group and (any(starts[1:]) or chosen):
-        raise WrongUse("a group goes on where it stopped: --offset, --from and --partition are for reading without one")
+        raise WrongUse(
+            "a group continues at its committed offsets; remove --offset, --from and --partition, or --group"
+        )
 
 
 def _execute(
@@ -140,7 +142,7 @@ def _execute(
 
 @contextmanager
 def _reader(broker: "KafkaBroker", group: str | None, *, committed: bool) -> Iterator["Consumer"]:
-    """A reader that leaves in order; Ctrl-C is the usual way to end it."""
+    """A consumer that is closed cleanly, also by Ctrl-C."""
     from confluent_kafka import Consumer
 
     settings = {
@@ -167,7 +169,7 @@ def _assign(
     offset: int | None,
     from_time: str | None,
 ) -> dict[int, int]:
-    """Place the reader; answers with the end of each partition that still has something to read."""
+    """Set the start positions. Returns the end offset of each partition that has records to read."""
     from confluent_kafka import TopicPartition
 
     marks = {each: reader.get_watermark_offsets(TopicPartition(topic, each), TIMEOUT_S) for each in partitions}
@@ -199,10 +201,10 @@ def _print_all(
     *,
     commit: bool = False,
 ) -> None:
-    """Print until every partition is at its end (`ends` given), or for ever.
+    """Print until every partition is at its end (`ends` given), or until Ctrl-C.
 
-    The end is where the reader's position is, or where it says that there is no more; not the last record seen: markers
-    of transactions, aborted records and what waits for its time take offsets but are never handed out.
+    The end is the reader's position or its end-of-partition event, and not the last record seen. Transaction markers,
+    aborted records and delayed records have offsets, but the reader never returns them.
     """
     from confluent_kafka import KafkaError
 
@@ -212,7 +214,7 @@ def _print_all(
         before = printed
         messages = reader.consume(BATCH if limit is None else min(BATCH, limit - printed), POLL_S)
         for message in messages:
-            if message.error() and message.error().code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- it has no other
+            if message.error() and message.error().code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- it has no other name
                 if ends is not None and message.offset() >= ends.get(message.partition(), 0):
                     ends.pop(message.partition(), None)
                 continue
@@ -232,13 +234,13 @@ def _print_all(
 
 
 def _stopped_at(message: Any) -> str:
-    """Why reading ends, and how to go on; an offset of -1 or below means that no record is to blame."""
+    """Why reading stops, and how to continue. A negative offset means that no record is the cause."""
     reason = message.error().str()
     if message.topic() is None or message.offset() is None or message.offset() < 0:
         return f"read: {reason}"
     place = f"{message.topic()}-{message.partition()}"
-    go_on = f"--partition {message.partition()} --offset N, with N behind the batch"
-    return f"{place} cannot be read at offset {message.offset()}: {reason}; go on with: {go_on}"
+    options = f"--partition {message.partition()} --offset N, with N after the batch"
+    return f"{place} cannot be read at offset {message.offset()}: {reason}; continue with: {options}"
 
 
 def _unfinished(reader: "Consumer", ends: dict[int, int]) -> dict[int, int]:
@@ -251,7 +253,7 @@ def _formatter(template: str, *, as_json: bool) -> Callable[[Any], bytes]:
         return _json_line
     for letter in _FIELD.findall(template):
         if not letter or letter not in _LETTERS:
-            raise WrongUse(f"--format knows no %{letter}, only {' '.join(f'%{each}' for each in _LETTERS)}")
+            raise WrongUse(f"--format does not support %{letter}; use {' '.join(f'%{each}' for each in _LETTERS)}")
     for written, meant in _ESCAPES.items():
         template = template.replace(written, meant)
     return lambda message: _FIELD.sub(lambda match: _field(message, match[1]), template).encode(

@@ -1,4 +1,4 @@
-"""`tidemill doctor`: whether this machine has what Tidemill needs, and what would give it more."""
+"""`tidemill doctor`: checks whether this machine can run Tidemill, and what optional features it lacks."""
 
 import errno
 import importlib.metadata
@@ -36,8 +36,8 @@ CONNECT = {"grpc_status": "grpcio-status", "google.rpc": "googleapis-common-prot
 PANDAS_BELOW = 3
 SPARK_MIN = (4, 2)
 SERVERS = {
-    "etcd": ("etcd", "one for a cluster of brokers: apt-get install etcd-server"),
-    "postgres": ("postgres", "one for large timelines: apt-get install postgresql"),
+    "etcd": ("etcd", "needed for a cluster of brokers: apt-get install etcd-server"),
+    "postgres": ("postgres", "useful for large timelines: apt-get install postgresql"),
 }
 POSTGRES_PLACES = "/usr/lib/postgresql/*/bin/postgres"
 ETCD_S = 3.0
@@ -45,7 +45,7 @@ MISSING_SHOWN = 20
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at: fine, worth knowing, or wrong."""
+    """The result of one check: fine, note or wrong."""
 
     check: str
     state: str
@@ -54,25 +54,25 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    data_dir: Annotated[str | None, typer.Option(help="Where the broker would keep its data.")] = None,
-    coordination: Annotated[str | None, typer.Option(help="etcd of a cluster, to see whether it answers.")] = None,
-    streams: Annotated[str | None, typer.Option(help="ClickHouse of streams, to see whether it answers.")] = None,
-    timelines: Annotated[str | None, typer.Option(help="PostgreSQL of timelines, to see whether it answers.")] = None,
-    config: Annotated[str | None, typer.Option(help=f"Settings file; {CONFIG_FILE} if there is one.")] = None,
+    data_dir: Annotated[str | None, typer.Option(help="Data directory of the broker.")] = None,
+    coordination: Annotated[str | None, typer.Option(help="etcd of a cluster, to check that it answers.")] = None,
+    streams: Annotated[str | None, typer.Option(help="ClickHouse of streams, to check that it answers.")] = None,
+    timelines: Annotated[str | None, typer.Option(help="PostgreSQL of timelines, to check that it answers.")] = None,
+    config: Annotated[str | None, typer.Option(help=f"Settings file. Default: {CONFIG_FILE} if it exists.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Check Python, settings, ports, disk, limits, Java and the optional engines; exit code 1 when something is wrong.
+    """Check Python, settings, ports, disk, limits, Java and the optional engines. Exit code 1 if a check fails.
 
-    The settings are those that tidemill serve would find: flags, environment, file, defaults.
+    The settings are read as tidemill serve reads them: flags, environment, file, defaults.
 
     Example: tidemill doctor --config /etc/tidemill/tidemill.toml
     """
     flags = {"data-dir": data_dir, "coordination": coordination, "streams": streams, "timelines": timelines}
-    settings, told = _settings(flags, config)
+    settings, settings_finding = _settings(flags, config)
     findings = [
         _python(),
-        told,
-        *(_door(name, getattr(settings, name)) for name in ("kafka", "grpc", "http")),
+        settings_finding,
+        *(_listener(name, getattr(settings, name)) for name in ("kafka", "grpc", "http")),
         _disk(settings.data_dir),
         *_data(settings.data_dir),
         _files(),
@@ -99,7 +99,7 @@ def _python() -> Finding:
 
 
 def _settings(flags: dict[str, str | None], config: str | None) -> tuple[Settings, Finding]:
-    """What a broker would run with; where it would not start, the rest is looked at with the defaults."""
+    """The settings of a broker. If they are invalid, the other checks use the defaults."""
     file = Path(config or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)
     try:
         found = load(flags, os.environ, config=config, folder=Path())
@@ -108,11 +108,11 @@ def _settings(flags: dict[str, str | None], config: str | None) -> tuple[Setting
     return found, Finding("settings", "fine", str(file) if file.exists() else f"no {CONFIG_FILE} here")
 
 
-def _door(name: str, address: Address | None) -> Finding:
-    """Whether the door can be opened where it is to be."""
-    check = f"{name} door"
+def _listener(name: str, address: Address | None) -> Finding:
+    """Check whether the address of a listener can be opened."""
+    check = f"{name} listener"
     if address is None:
-        return Finding(check, "fine", "switched off")
+        return Finding(check, "fine", "disabled")
     try:
         family, kind, _, _, place = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
@@ -120,9 +120,9 @@ def _door(name: str, address: Address | None) -> Finding:
             probe.bind(place)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            advice = f"a broker runs already, or use: tidemill serve --{name} 127.0.0.1:0"
+            advice = f"a broker may already run; otherwise use: tidemill serve --{name} 127.0.0.1:0"
             return Finding(check, "note", f"{address} is in use", advice)
-        advice = f"a broker here cannot open it; mend --{name}, {PREFIX}{name.upper()} or the file"
+        advice = f"a broker cannot open it; correct --{name}, {PREFIX}{name.upper()} or the settings file"
         return Finding(check, "wrong", f"{address}: {error.strerror}", advice)
     return Finding(check, "fine", f"{address} is free")
 
@@ -132,17 +132,17 @@ def _disk(data_dir: Path) -> Finding:
     while not place.exists():
         place = place.parent
     if not os.access(place, os.W_OK):
-        return Finding("disk", "wrong", f"{data_dir} is not writable", "choose another folder with --data-dir")
+        return Finding("disk", "wrong", f"{data_dir} is not writable", "choose another directory with --data-dir")
     free = shutil.disk_usage(place).free
     if free < FREE_BYTES_MIN:
         return Finding(
-            "disk", "note", f"{free / 2**30:.1f} GiB free", "the broker refuses records when the disk is full"
+            "disk", "note", f"{free / 2**30:.1f} GiB free", "the broker rejects records when the disk is full"
         )
     return Finding("disk", "fine", f"{free / 2**30:.1f} GiB free")
 
 
 def _data(data_dir: Path) -> list[Finding]:
-    """What is missing in a data directory that was used before; a start would report the same."""
+    """What is missing in a data directory that was used before. A start would report the same."""
     if not data_dir.is_dir():
         return []
     from tidemill.app.inspection import missing_files
@@ -155,7 +155,7 @@ def _data(data_dir: Path) -> list[Finding]:
     if not missing:
         return [Finding(check, "fine", f"{data_dir} is complete")]
     more = f" (and {len(missing) - MISSING_SHOWN} more)" if len(missing) > MISSING_SHOWN else ""
-    advice = f"restore it from a backup, or see: tidemill repair --data-dir {data_dir}"
+    advice = f"restore it from a backup, or run: tidemill repair --data-dir {data_dir}"
     return [
         *(Finding(check, "wrong", each, advice) for each in missing[: MISSING_SHOWN - 1]),
         Finding(check, "wrong", missing[min(len(missing), MISSING_SHOWN) - 1] + more, advice),
@@ -165,7 +165,7 @@ def _data(data_dir: Path) -> list[Finding]:
 def _files() -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < FILES_MIN:
-        return Finding("open files", "note", f"limit {soft}", f"raise it for many partitions: ulimit -n {FILES_MIN}")
+        return Finding("open files", "note", f"limit {soft}", f"for many partitions raise it: ulimit -n {FILES_MIN}")
     return Finding("open files", "fine", f"limit {soft:,}")
 
 
@@ -179,10 +179,12 @@ def _spark() -> Finding:
         return Finding("spark", "note", "pyspark is not installed", "pip install 'tidemill[spark]'")
     version, pandas = _version("pyspark"), _version("pandas")
     if _numbers(version)[:2] < SPARK_MIN:
-        return Finding("spark", "note", f"pyspark {version}", "it is too old: pip install --upgrade 'tidemill[spark]'")
+        return Finding(
+            "spark", "note", f"pyspark {version}", "too old; upgrade with: pip install --upgrade 'tidemill[spark]'"
+        )
     if pandas and _numbers(pandas)[0] >= PANDAS_BELOW:
         return Finding(
-            "spark", "note", f"pyspark {version}, pandas {pandas}", "PySpark wants pandas 2: pip install 'pandas<3'"
+            "spark", "note", f"pyspark {version}, pandas {pandas}", "PySpark needs pandas 2: pip install 'pandas<3'"
         )
     return Finding("spark", "fine", f"pyspark {version}")
 
@@ -196,7 +198,7 @@ def _spark_connect() -> Finding:
             f"{' and '.join(missing)} missing",
             f"for --remote: pip install {' '.join(missing)}",
         )
-    return Finding("spark connect", "fine", "its client is installed")
+    return Finding("spark connect", "fine", "the client is installed")
 
 
 def _extras() -> list[Finding]:
@@ -212,7 +214,7 @@ def _extras() -> list[Finding]:
 
 
 def _servers() -> list[Finding]:
-    """Programs that a machine may have; brokers reach them by address, wherever they run."""
+    """Optional server programs of this machine. Brokers connect to them by address, on any machine."""
     places = {"postgres": sorted(map(str, Path("/").glob(POSTGRES_PLACES.lstrip("/"))))}
     found = []
     for name, (program, advice) in SERVERS.items():
@@ -222,7 +224,7 @@ def _servers() -> list[Finding]:
 
 
 def _coordination(url: str) -> list[Finding]:
-    """Whether the members of etcd that a broker would be given answer."""
+    """Check whether the etcd members of the cluster answer."""
     if not url.startswith(("etcd:", "etcds:")):
         return []
     if not _there("aetcd"):
@@ -240,7 +242,7 @@ def _coordination(url: str) -> list[Finding]:
             if where.tls.cert is not None:
                 context.load_cert_chain(where.tls.cert, where.tls.key)
     except (InvalidConfig, OSError) as error:
-        return [Finding("etcd", "wrong", str(error), "mend --coordination")]
+        return [Finding("etcd", "wrong", str(error), "correct --coordination")]
     scheme = "http" if context is None else "https"
     found = []
     for member in where.members:
@@ -248,16 +250,20 @@ def _coordination(url: str) -> list[Finding]:
             well = b'"true"' in fetch(f"{scheme}://{member}/health", timeout_s=ETCD_S, context=context)
         except (OSError, ValueError) as error:
             found.append(
-                Finding(f"etcd {member}", "wrong", f"does not answer: {error}", "start it, or mend --coordination")
+                Finding(f"etcd {member}", "wrong", f"does not answer: {error}", "start it, or correct --coordination")
             )
             continue
-        state = ("fine", "answers, with a leader", "") if well else ("wrong", "has no leader", "a majority has to run")
+        state = (
+            ("fine", "answers and has a leader", "")
+            if well
+            else ("wrong", "has no leader", "start a majority of the members")
+        )
         found.append(Finding(f"etcd {member}", *state))
     return found
 
 
 def _streams(url: str) -> list[Finding]:
-    """Whether the servers answer that streams would be kept on, and what tables they have."""
+    """Check whether the ClickHouse servers of the streams answer, and the version of their tables."""
     if not url.startswith("clickhouse:"):
         return []
     from tidemill.app.engines import load_tables
@@ -267,20 +273,22 @@ def _streams(url: str) -> list[Finding]:
         for each in load_tables().visit(url):
             check = f"clickhouse {each.name}"
             if each.problem:
-                found.append(Finding(check, "wrong", each.problem, "start it, or mend --streams"))
+                found.append(Finding(check, "wrong", each.problem, "start it, or correct --streams"))
             elif each.schema > each.newest:
-                told = f"{each.version}, tables of version {each.schema}"
-                found.append(Finding(check, "wrong", told, f"this Tidemill knows {each.newest}: upgrade it"))
+                tables = f"{each.version}, tables of version {each.schema}"
+                found.append(
+                    Finding(check, "wrong", tables, f"this Tidemill supports version {each.newest}; upgrade it")
+                )
             else:
                 tables = f"tables of version {each.schema} of {each.newest}" if each.schema else "no tables yet"
                 found.append(Finding(check, "fine", f"{each.version}, {tables}"))
     except InvalidConfig as error:
-        found.append(Finding("clickhouse", "wrong", str(error), "mend --streams"))
+        found.append(Finding("clickhouse", "wrong", str(error), "correct --streams"))
     return found
 
 
 def _timelines(url: str) -> list[Finding]:
-    """Whether the server answers that timelines would be kept on, and what tables it has."""
+    """Check whether the PostgreSQL server of the timelines answers, and the version of its tables."""
     if not url.startswith(("postgresql:", "postgres:")):
         return []
     check = f"postgres {shown(url).partition('://')[2]}"
@@ -294,10 +302,10 @@ def _timelines(url: str) -> list[Finding]:
     try:
         found = asyncio.run(visit_timelines(url))
     except (TimelineError, ValueError) as error:
-        return [Finding(check, "wrong", f"does not answer: {error}", "start it, or mend --timelines")]
+        return [Finding(check, "wrong", f"does not answer: {error}", "start it, or correct --timelines")]
     if found.schema > found.newest:
-        told = f"{found.server}, tables of version {found.schema}"
-        return [Finding(check, "wrong", told, f"this Tidemill knows {found.newest}: upgrade it")]
+        tables = f"{found.server}, tables of version {found.schema}"
+        return [Finding(check, "wrong", tables, f"this Tidemill supports version {found.newest}; upgrade it")]
     tables = f"tables of version {found.schema} of {found.newest}" if found.schema else "no tables yet"
     return [Finding(check, "fine", f"{found.server}, {tables}")]
 

@@ -1,4 +1,4 @@
-"""Times and durations as people write them: `5s`, `2h30m`, `2026-12-24T18:00:00Z`, epoch milliseconds."""
+"""Parses times and durations: `5s`, `2h30m`, `2026-12-24T18:00:00Z`, epoch milliseconds."""
 
 import re
 import time
@@ -12,7 +12,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
 def duration_ms(text: str) -> int:
-    """`90s`, `1h30m`, `250ms` in milliseconds."""
+    """Parse `90s`, `1h30m` or `250ms` into milliseconds."""
     compact = text.replace(" ", "")
     parts = _PART.findall(compact)
     if len(compact) > TEXT_CHARS_MAX or not parts or "".join(number + unit for number, unit in parts) != compact:
@@ -21,7 +21,7 @@ def duration_ms(text: str) -> int:
 
 
 def moment_ms(text: str, *, now_ms: int | None = None) -> int:
-    """A time in epoch milliseconds: ISO 8601 (UTC unless it says otherwise), milliseconds, `now`, or a duration ago."""
+    """Parse a time into epoch milliseconds: ISO 8601 (UTC by default), milliseconds, `now`, or a duration ago."""
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     if text == "now":
         return now

@@ -1,4 +1,4 @@
-"""What goes wrong on the command line: one line that says what happened and what to do next."""
+"""The errors of commands. The text is one line that says what failed and what to do next."""
 
 from typing import ClassVar
 
@@ -6,12 +6,12 @@ from tidemill.model.errors import TidemillError
 
 
 class CommandFailed(TidemillError):
-    """The command did not succeed."""
+    """The command failed."""
 
     exit_code: ClassVar[int] = 1
 
 
 class WrongUse(CommandFailed):
-    """The command was not used as it can be; see --help."""
+    """The command was called with wrong arguments; see --help."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""`tidemill group`: consumer groups, their members, their lag in records and seconds, and where they go on reading."""
+"""`tidemill group`: lists, describes, resets and deletes consumer groups, with lag in records and seconds."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,7 +35,7 @@ Place = tuple[str, int]
 
 @app.command("list")
 def list_(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
-    """List the groups, their state and the protocol they speak.
+    """List the groups with their state and protocol.
 
     Example: tidemill group list
     """
@@ -56,8 +56,8 @@ def list_(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = Fa
 def describe(group: Group, bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
     """Show members, assigned partitions, committed offsets and lag.
 
-    The lag in seconds is the age of the oldest record that the group has not read; it is 0 where the lag counts nothing
-    but markers of transactions and offsets that compaction has emptied.
+    The lag in seconds is the age of the oldest record that the group has not read. It is 0 where only transaction
+    markers and compacted offsets are left.
 
     Example: tidemill group describe mailer
     """
@@ -85,7 +85,7 @@ def describe(group: Group, bootstrap: Bootstrap = None, access: Client = None, a
 def reset_offsets(
     group: Group,
     topic: Annotated[
-        list[str] | None, typer.Option(help="Only this topic; may be given often. Default: all it committed.")
+        list[str] | None, typer.Option(help="Only this topic. Repeatable. Default: all topics with commits.")
     ] = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
@@ -94,8 +94,8 @@ def reset_offsets(
     ] = None,
     to_offset: Annotated[int | None, typer.Option(help="To this offset.", min=0)] = None,
     shift_by: Annotated[int | None, typer.Option(help="Forward by N records, or back by -N.")] = None,
-    by_duration: Annotated[str | None, typer.Option(metavar="DURATION", help="To so long ago: 15m, 2h.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change and change nothing.")] = False,
+    by_duration: Annotated[str | None, typer.Option(metavar="DURATION", help="Back by this time: 15m, 2h.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes and make none.")] = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,
@@ -117,7 +117,7 @@ def reset_offsets(
     client = admin(broker_at(bootstrap, access))
     committed = _committed(client, group)
     if not committed and not topic:
-        raise CommandFailed(f"{group} has committed nothing; name what it shall read with --topic")
+        raise CommandFailed(f"{group} has no committed offsets; name the topics with --topic")
     places = _places(client, committed, topic)
     wanted = to_offset if to_offset is not None else shift_by
     moment = moment_ms(to_datetime) if to_datetime else None
@@ -143,7 +143,7 @@ def delete(
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Delete groups that have no members, with the offsets they committed.
+    """Delete groups without members, with their committed offsets.
 
     Example: tidemill group delete mailer --yes
     """
@@ -198,10 +198,10 @@ def _lag_rows(
 
 
 def _ages_s(broker: "KafkaBroker", places: dict[Place, int], ends: dict[Place, int]) -> dict[Place, float]:
-    """How old the next unread record of each partition is: its first record is looked at, nothing is committed.
+    """The age of the next unread record of each partition. Reads its first record and commits nothing.
 
-    It is 0 where none is left: markers of transactions and what compaction took have offsets too. What belongs to an
-    open transaction is not known yet.
+    The age is 0 where no record is left, because transaction markers and compacted records have offsets too. The
+    records of an open transaction are not readable, so their age is unknown.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -220,7 +220,7 @@ def _ages_s(broker: "KafkaBroker", places: dict[Place, int], ends: dict[Place, i
             if message is None:
                 continue
             place = (message.topic(), message.partition())
-            at_end = message.error() and message.error().code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- it has no other
+            at_end = message.error() and message.error().code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- it has no other name
             if place not in waiting or (message.error() and not at_end):
                 continue
             waiting.discard(place)
@@ -249,7 +249,7 @@ def _targets(
     shift: bool,
     moment: int | None,
 ) -> dict[Place, int]:
-    """Where each partition goes, never outside of its log."""
+    """The new offset of each partition, always within its log."""
     targets: dict[Place, int] = {}
     for topic in {topic for topic, _ in places}:
         partitions = [partition for name, partition in places if name == topic]

@@ -1,4 +1,4 @@
-"""Options of this package's client in librdkafka's spelling: of two clients that a command needs, a user tells one."""
+"""Translates the options of this package's client to librdkafka, because some commands use both clients."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def librdkafka_settings(options: "ClientOptions") -> dict[str, str]:
-    """How librdkafka is let in where our client is."""
+    """The librdkafka settings for the same security options."""
     tls, login = options.tls, options.credentials
     settings = {"security.protocol": f"{'SASL_' if login else ''}{'SSL' if tls else 'PLAINTEXT'}"}
     if login is not None:

@@ -1,10 +1,10 @@
-"""`tidemill`: finds the command, loads only that one, and turns every failure into one line.
+"""`tidemill`: finds the command, imports only that one, and turns every failure into one line.
 
-`COMMANDS` is the list of commands. A row names the module and attribute that serve it (a typer app, or a plain function
-with typer annotations) and its line in the help; nothing is imported before it is asked for, so `tidemill --help` is
-quick however many commands there are.
+`COMMANDS` is the list of commands. A row has the module and attribute of the command (a typer app, or a plain function
+with typer annotations) and its line in the help. A module is imported only when its command runs, so `tidemill --help`
+is quick.
 
-Exit codes: 0 fine, 1 failed, 2 wrong use. What goes wrong is told on standard error in one line that says what to do.
+Exit codes: 0 success, 1 failed, 2 wrong use. An error is one line on standard error that says what to do.
 """
 
 import io
@@ -29,27 +29,27 @@ COMPLETION_FLAGS = (["--install-completion"], ["--show-completion"])
 
 
 class Command(NamedTuple):
-    """Where a command is, and what it is for."""
+    """The location of a command, and its summary."""
 
     target: str
     summary: str
 
 
 COMMANDS = {
-    "demo": Command("tidemill.cli.demo.run:demo", "See it all at work: broker, orders, reminders, Spark."),
+    "demo": Command("tidemill.cli.demo.run:demo", "Run a demo: broker, orders, reminders, Spark."),
     "serve": Command("tidemill.cli.serve:serve", "Run a broker."),
     "topic": Command("tidemill.cli.topic:app", "Create, list, describe, alter and delete topics."),
     "produce": Command("tidemill.cli.produce:produce", "Write records to a topic."),
     "consume": Command("tidemill.cli.consume:consume", "Print the records of a topic."),
     "group": Command("tidemill.cli.group:app", "List, describe, reset and delete consumer groups."),
-    "timeline": Command("tidemill.cli.timeline:app", "Messages delivered at their due time, under a lease."),
-    "schedule": Command("tidemill.cli.schedule:schedule", "Put a message on a timeline for later."),
-    "cluster": Command("tidemill.cli.cluster:app", "Run several brokers, see how they are, even out their load."),
+    "timeline": Command("tidemill.cli.timeline:app", "Schedule messages and deliver them at their due time."),
+    "schedule": Command("tidemill.cli.schedule:schedule", "Schedule a message on a timeline."),
+    "cluster": Command("tidemill.cli.cluster:app", "Run a cluster, show its status, rebalance it."),
     "pipeline": Command("tidemill.cli.pipeline:app", "Run pipelines on Spark; archive topics and replay them."),
-    "sql": Command("tidemill.cli.sql:sql", "Ask about records, groups, lag and timers in SQL."),
-    "bench": Command("tidemill.cli.bench:bench", "Measure a broker: writing, reading, latency."),
+    "sql": Command("tidemill.cli.sql:sql", "Query records, groups, lag and timers in SQL."),
+    "bench": Command("tidemill.cli.bench:bench", "Measure a broker: throughput and latency."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
-    "repair": Command("tidemill.cli.repair:repair", "Restore a damaged data directory of a stopped broker."),
+    "repair": Command("tidemill.cli.repair:repair", "Repair the data directory of a stopped broker."),
 }
 
 HINT = "see tidemill --help"
@@ -61,22 +61,22 @@ PLAIN_KINDS = {
     "float range": "a number",
     "float": "a number",
 }
-"""What the parser of the command line calls a kind of value (some versions write "integer"), and what people do."""
+"""The parser's names for types (some versions write "integer"), and the words for error messages."""
 FRAMED_COLUMNS = 80
-"""In a terminal that is narrower, frames would cut the names of flags: it gets its help without."""
+"""Below this width the help has no frames, because they would cut the names of flags."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the answer is the exit code."""
-    _speak_as_the_terminal_can()
+    """Run one command and return the exit code."""
+    _prepare_streams()
     try:
         code = _answer(list(map(_read, sys.argv[1:] if arguments is None else arguments)))
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_what_is_unsaid()
+        _discard_unwritten_output()
         return FAILED
     except OSError as error:
-        _forget_what_is_unsaid()
+        _discard_unwritten_output()
         return _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", FAILED)
     return code
 
@@ -94,9 +94,9 @@ def _answer(words: list[str]) -> int:
     if words[0] in {"--version", "-V", "version"}:
         sys.stdout.write(f"{PROGRAM} {__version__}\n")
         return FINE
-    if (strange := next(filter(_is_no_text, words), None)) is not None:
-        told = repr(os.fsencode(strange))[1:]
-        return _fail(f"{told} is not UTF-8; bytes that are no text come in from a file or standard input", WRONG_USE)
+    if (invalid := next(filter(_is_not_text, words), None)) is not None:
+        word = repr(os.fsencode(invalid))[1:]
+        return _fail(f"{word} is not UTF-8; pass such bytes in a file or on standard input", WRONG_USE)
     command = COMMANDS.get(words[0])
     if command is None:
         return _fail(_unknown(words[0]), WRONG_USE)
@@ -122,7 +122,7 @@ def _run(name: str, command: Command, arguments: list[str]) -> int:
         format_message = getattr(error, "format_message", None)
         if format_message is None:
             raise
-        message = _in_plain_words(format_message().rstrip("."))
+        message = _with_plain_types(format_message().rstrip("."))
         if not message:
             return WRONG_USE
         return _fail(f"{message}{'' if message.endswith('?') else ';'} see {_where(error, name)} --help", WRONG_USE)
@@ -146,42 +146,42 @@ def _app(command: Command) -> "typer.Typer":
     return app
 
 
-def _speak_as_the_terminal_can() -> None:
-    """Where the locale has no Unicode, what it cannot write is written as an escape.
+def _prepare_streams() -> None:
+    """Write characters that the locale cannot encode as escapes.
 
-    A stream that the shell has closed (`>&-`) is none: what is said there goes nowhere, and nothing comes from there.
+    A stream that the shell has closed (`>&-`) is replaced by the null device.
     """
-    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 -- as long as the program runs
-    sys.stdout = sys.stdout or _nowhere()
-    sys.stderr = sys.stderr or _nowhere()
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 -- open until the program ends
+    sys.stdout = sys.stdout or _null_stream()
+    sys.stderr = sys.stderr or _null_stream()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and (stream.encoding or "").lower() != "utf-8":
             stream.reconfigure(errors="backslashreplace")
 
 
-def _nowhere() -> TextIO:
-    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 -- as long as the program runs
+def _null_stream() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 -- open until the program ends
 
 
-def _forget_what_is_unsaid() -> None:
-    """What nobody could be told, Python must not try to tell again when it ends."""
+def _discard_unwritten_output() -> None:
+    """Redirect a broken standard output to the null device, so that Python does not write to it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
         with suppress(OSError):
-            os.dup2(_nowhere().fileno(), sys.stdout.fileno())
+            os.dup2(_null_stream().fileno(), sys.stdout.fileno())
 
 
 def _read(word: str) -> str:
-    """A word that the locale could not read may be UTF-8 all the same."""
+    """Decode a word as UTF-8 that the locale could not decode."""
     try:
-        return os.fsencode(word).decode() if _is_no_text(word) else word
+        return os.fsencode(word).decode() if _is_not_text(word) else word
     except UnicodeDecodeError:
         return word
 
 
-def _is_no_text(word: str) -> bool:
-    """Whether the shell gave us bytes that are no text: clients of brokers cannot take them, and some break."""
+def _is_not_text(word: str) -> bool:
+    """Whether a word has bytes that are not text. Kafka clients cannot send them, and some crash."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -189,7 +189,7 @@ def _is_no_text(word: str) -> bool:
     return False
 
 
-def _in_plain_words(message: str) -> str:
+def _with_plain_types(message: str) -> str:
     for kind, plain in PLAIN_KINDS.items():
         message = message.replace(f"is not a valid {kind}", f"is not {plain}")
     return message
@@ -232,6 +232,6 @@ Later, once:
   tidemill schedule reminders --in 5s 'tea is ready'
   tidemill timeline work reminders
 
-tidemill COMMAND --help tells more; tidemill --version names the version;
-tidemill --install-completion teaches your shell to complete all this.
+For the options of a command: tidemill COMMAND --help. For the version: tidemill --version.
+For completion in your shell: tidemill --install-completion.
 """

@@ -1,4 +1,4 @@
-"""Options that commands of every kind have."""
+"""Options that commands of every kind share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,12 +8,12 @@ import typer
 from tidemill.cli.errors import WrongUse
 from tidemill.model.locations import UnsupportedLocation, local_path
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def local_folder(text: str | Path) -> Path:
-    """How every option and argument that names a folder or file is parsed."""
+    """Parse an option or argument that names a local file or directory."""
     try:
         return Path(local_path(str(text)))
     except UnsupportedLocation as error:

@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for programs, results on standard output, remarks on standard error."""
+"""Output of commands: tables or JSON on standard output, remarks on standard error."""
 
 import json
 import shutil
@@ -12,41 +12,41 @@ from tidemill.cli.errors import WrongUse
 
 Row = Mapping[str, Any]
 FOLDED_CHARS = 16
-"""A cell that is longer may go on in a second line."""
+"""A longer cell may wrap to a second line."""
 GAP_CHARS = 3
 Advance = Callable[[int], None]
-"""Moves a progress bar on by so many steps."""
+"""Advances a progress bar by this many steps."""
 
 
 def say(text: str) -> None:
-    """One line of result."""
+    """Print one line of the result."""
     sys.stdout.write(text + "\n")
 
 
 def remark(text: str) -> None:
-    """One line for the person at the terminal, kept out of what a pipe reads."""
+    """Print one line for the user on standard error, so that a pipe does not read it."""
     sys.stderr.write(text + "\n")
 
 
 def hint(text: str) -> None:
-    """One line for a person who looks on; where nobody does, nothing."""
+    """Print one line if standard error is a terminal."""
     if sys.stderr.isatty():
         remark(text)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed; without a terminal to ask on, `--yes` has to say it."""
+    """Ask before a destructive action. Without a terminal, `--yes` is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise WrongUse("nobody is at the terminal to be asked; say --yes if you mean it")
+        raise WrongUse("cannot ask for confirmation without a terminal; add --yes to confirm")
     import typer
 
     typer.confirm(question, abort=True)
 
 
 def show_json(value: Any) -> None:
-    """The whole result as one JSON document."""
+    """Print the whole result as one JSON document."""
     say(json.dumps(value, ensure_ascii=not writes_unicode(), default=str))
 
 
@@ -56,7 +56,7 @@ def writes_unicode() -> bool:
 
 
 def text_fields(**values: bytes | None) -> dict[str, str | None]:
-    """Bytes as text for JSON; where they are none, `NAME_base64` has them as they are."""
+    """Bytes as text for JSON. Bytes that are not text are in `NAME_base64`."""
     fields: dict[str, str | None] = {}
     for name, value in values.items():
         fields[name] = None if value is None else value.decode(errors="replace")
@@ -66,7 +66,7 @@ def text_fields(**values: bytes | None) -> dict[str, str | None]:
 
 
 def show(rows: Sequence[Row], columns: Sequence[str], *, as_json: bool, empty: str = "nothing to show") -> None:
-    """Rows as JSON, or as a table with these columns."""
+    """Print rows as JSON, or as a table with these columns."""
     if as_json:
         show_json([dict(row) for row in rows])
     elif not rows:
@@ -95,7 +95,7 @@ def _show_plain(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
 
 def _too_wide(rows: Sequence[Row], columns: Sequence[str]) -> bool:
-    """Whether a table on this terminal would have to break its words."""
+    """Whether a table would have to break words on this terminal."""
     width = 0
     for column in columns:
         longest = max(len(_cell(row.get(column))) for row in rows)
@@ -104,7 +104,7 @@ def _too_wide(rows: Sequence[Row], columns: Sequence[str]) -> bool:
 
 
 def _show_one_by_one(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Each row as lines of its own, for a narrow terminal."""
+    """Print each row as several lines, for a narrow terminal."""
     width = max(map(len, columns))
     say(
         "\n\n".join("\n".join(f"{column.ljust(width)}  {_cell(row.get(column))}" for column in columns) for row in rows)
@@ -128,7 +128,7 @@ def _show_rich(rows: Sequence[Row], columns: Sequence[str]) -> None:
 
 @contextmanager
 def progress(label: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Advance]:
-    """A progress bar on standard error while long work runs; silent when nobody looks."""
+    """A progress bar on standard error during long work. Silent when it is not a terminal."""
     if not sys.stderr.isatty():
         yield _no_progress
         return

@@ -1,13 +1,13 @@
-"""`tidemill consume --exec COMMAND`: the parallel consumer for people without Python.
+"""`tidemill consume --exec COMMAND`: runs a shell command for each record with the parallel consumer.
 
-The command is run once for each record, through the shell: the value is its standard input, the rest is in its
-environment (`TIDEMILL_TOPIC`, `_PARTITION`, `_OFFSET`, `_KEY`, `_KEY_HEX`, `_TIMESTAMP`, `_ATTEMPT`). What it prints
-is shown when it ends, so that the lines of commands that run side by side do not mix. Exit code 0 completes the
-record; any other is a failure that is tried again, and in the end goes to the dead-letter topic, if there is one. A
-command that the shell cannot find or run is no record's fault: it ends everything, before a record is called dead.
+The value is the command's standard input. The other fields are in its environment (`TIDEMILL_TOPIC`, `_PARTITION`,
+`_OFFSET`, `_KEY`, `_KEY_HEX`, `_TIMESTAMP`, `_ATTEMPT`). Its output is printed when it ends, so that lines of parallel
+commands do not mix. Exit code 0 completes the record. Any other code is a failure, which is retried, and finally sends
+the record to the dead-letter topic, if there is one. If the shell cannot find or run the command, the consumer stops,
+because no record is the cause.
 
-Each command is a process group of its own: Ctrl-C on a terminal is for us, who wait for what is running. When we are
-made to end without waiting, the commands are ended too.
+Each command has its own process group, so that Ctrl-C on a terminal reaches only this process, which waits for running
+commands. When this process must stop without waiting, it kills the commands.
 """
 
 import os
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tidemill.pipelines.core.broker import KafkaBroker
 
 KEY_BYTES_MAX = 32 * 1024
-"""Longer keys are not told: the system limits what an environment holds."""
-_CANNOT_RUN = {126: "cannot be run", 127: "is not there"}
-"""Exit codes of a shell."""
+"""Longer keys are left out, because the system limits the size of an environment."""
+_CANNOT_RUN = {126: "cannot be run", 127: "was not found"}
+"""Exit codes of the shell."""
 
 
 class Execute:
@@ -47,8 +47,8 @@ class Execute:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def __call__(self, record: ParallelRecord) -> None:
-        """Raise CommandFailed when the command does not succeed, Halted when there is no such command."""
-        process = subprocess.Popen(  # noqa: S602 -- the shell is what the user asked for
+        """Run the command. CommandFailed if it fails, Halted if the shell cannot run it."""
+        process = subprocess.Popen(  # noqa: S602 -- the user passes a shell command
             self._command,
             shell=True,
             env=os.environ | _environment(record),
@@ -69,7 +69,7 @@ class Execute:
             raise CommandFailed(f"exit code {process.returncode} of {self._command!r}")
 
     def end(self) -> None:
-        """End what is still running."""
+        """Kill the commands that are still running."""
         for process in list(self._running):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -81,7 +81,7 @@ def _environment(record: ParallelRecord) -> dict[str, str]:
         "TIDEMILL_TOPIC": record.topic,
         "TIDEMILL_PARTITION": str(record.partition),
         "TIDEMILL_OFFSET": str(record.offset),
-        # Numbers are common keys, and most have zero bytes, which no environment holds.
+        # Binary numbers are common keys. Most have zero bytes, which an environment cannot hold.
         "TIDEMILL_KEY": "" if b"\0" in key else key.decode("utf-8", "surrogateescape"),
         "TIDEMILL_KEY_HEX": key.hex(),
         "TIDEMILL_TIMESTAMP": str(record.timestamp),
@@ -114,12 +114,12 @@ def run(
         )
     except InvalidOption as error:
         raise WrongUse(str(error)) from None
-    remark(f"running {command!r} for each record of {topic} as group {group}; Ctrl-C ends after what is running")
+    remark(f"running {command!r} for each record of {topic} as group {group}; Ctrl-C stops after the running commands")
     execute = Execute(command)
     try:
         consumer.run(execute)
     except Halted as halted:
-        raise CommandFailed(f"{halted}; run the command again when that is mended: it goes on from there") from None
+        raise CommandFailed(f"{halted}; fix the cause and run the command again to continue") from None
     finally:
         execute.end()
     stats = consumer.stats()
@@ -128,11 +128,11 @@ def run(
 
 def _log_to_stderr() -> None:
     logs.configure("warning", "human")
-    structlog.configure(processors=[_without_the_last_line, *structlog.get_config()["processors"]])
+    structlog.configure(processors=[_without_halt_event, *structlog.get_config()["processors"]])
 
 
-def _without_the_last_line(_: object, __: str, event: EventDict) -> EventDict:
-    """A halt is what the command itself says when it ends."""
-    if event["event"] == "halted":
+def _without_halt_event(_: object, __: str, event: EventDict) -> EventDict:
+    """Drop the halt event, because the command reports the error itself."""
+    if event["event"] == "consumer_halted":
         raise structlog.DropEvent
     return event

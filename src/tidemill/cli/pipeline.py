@@ -1,4 +1,4 @@
-"""`tidemill pipeline`: make, run and watch pipelines. The built-in ones: `pipeline_lake`, `pipeline_tables`."""
+"""`tidemill pipeline`: creates, runs and monitors pipelines. Built-in pipelines: `pipeline_lake`, `pipeline_tables`."""
 
 from pathlib import Path
 from shlex import quote
@@ -34,7 +34,7 @@ STATUS_COLUMNS = ("pipeline", "state", "sink", "rows", "rows/s", "lag", "lag_s",
 
 @app.command()
 def init(folder: Folder, bootstrap: Bootstrap = None) -> None:
-    """Make a folder with a small pipeline that runs as it is.
+    """Create a folder with a small working pipeline.
 
     Example: tidemill pipeline init shop
     """
@@ -53,9 +53,9 @@ def init(folder: Folder, bootstrap: Bootstrap = None) -> None:
 @app.command()
 def run(
     folder: Folder,
-    once: Annotated[bool, typer.Option("--once", help="Stop when all that is there now is done.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop after the records that exist now.")] = False,
     append: Annotated[
-        bool, typer.Option("--append", help="Add rows to lakes that hold rows which the checkpoint does not know.")
+        bool, typer.Option("--append", help="Append to lakes with rows that the checkpoint does not know.")
     ] = False,
     master: Master = None,
     remote: Remote = None,
@@ -65,12 +65,12 @@ def run(
     ] = STREAMING,
     verbose: Verbose = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C; run it again and it goes on where it was.
+    """Run a pipeline until Ctrl-C. The next run continues where this one stopped.
 
     Example: tidemill pipeline run shop --once
     """
     if runner not in RUNNERS:
-        raise WrongUse(f"there is no runner {runner}; there are {', '.join(RUNNERS)}")
+        raise WrongUse(f"there is no runner {runner}; use one of {', '.join(RUNNERS)}")
     check_libraries()
     from tidemill.pipelines.core.spec import LAKES, SinkKind
     from tidemill.pipelines.folder import load
@@ -109,7 +109,7 @@ def run(
 
 @app.command()
 def check(folder: Folder, as_json: Json = False) -> None:
-    """Read a pipeline and the files that it names, and show it; starts nothing.
+    """Read a pipeline and its files, and show its parts. Nothing is started.
 
     Example: tidemill pipeline check shop
     """
@@ -148,17 +148,17 @@ def status(
 
     found = {path: status_of(path, wall_ms()) for path in pipelines_in(folder)}
     if not found:
-        raise CommandFailed(f"there is no pipeline in {folder}; make one with: tidemill pipeline init shop")
-    told = [{"folder": str(path), **kept} for path, kept in found.items() if kept is not None]
+        raise CommandFailed(f"there is no pipeline in {folder}; create one with: tidemill pipeline init shop")
+    statuses = [{"folder": str(path), **kept} for path, kept in found.items() if kept is not None]
     if as_json:
-        show_json(told)
+        show_json(statuses)
         return
-    rows = [row for each in told for row in _rows(each)]
+    rows = [row for each in statuses for row in _rows(each)]
     if rows:
         show(rows, STATUS_COLUMNS, as_json=False)
     for path in (path for path, kept in found.items() if kept is None):
-        remark(f"{path} never ran; start it with: tidemill pipeline run {quote(str(path))}")
-    for each in told:
+        remark(f"{path} has never run; start it with: tidemill pipeline run {quote(str(path))}")
+    for each in statuses:
         if each["error"]:
             say(f"last error of {each['pipeline']}: {each['error']}")
 

@@ -1,4 +1,4 @@
-"""`tidemill pipeline archive`, `audit`, `compact`, `replay`: topics into lakes and back."""
+"""`tidemill pipeline archive`, `audit`, `compact`, `replay`: copies topics into lakes and back."""
 
 import time
 from collections.abc import Callable
@@ -49,9 +49,7 @@ def archive(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to archive.")],
     to: Annotated[
         Path,
-        typer.Option(
-            metavar="FOLDER", parser=local_folder, help="Where lakes are; the topic gets a folder of its own."
-        ),
+        typer.Option(metavar="FOLDER", parser=local_folder, help="Folder of the lakes. The topic gets a subfolder."),
     ],
     format_: LakeFormat = "parquet",
     follow: Follow = False,
@@ -64,7 +62,7 @@ def archive(
     client: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Copy a topic into a lake, every record once, in folders by day; run it again to go on.
+    """Copy every record of a topic once into a lake, in folders by day. The next run continues.
 
     Example: tidemill pipeline archive orders --to lake/
     """
@@ -85,7 +83,7 @@ def archive(
         lake_session(where, lake, f"archive {topic}", verbose=verbose) as spark,
         progress("archiving", None if follow else left) as advance,
     ):
-        stop, report = heed(), told_batches(advance, follow=follow and not as_json)
+        stop, report = heed(), batch_reporter(advance, follow=follow and not as_json)
         tend(start_archive(spark, lake, Archive(broker, topic, follow, skip_lost)), stop, report)
     rows = sum(file.rows for file in lake.files())
     if as_json:
@@ -98,12 +96,12 @@ def archive(
 def audit(
     lake: Folder,
     against: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Ask this broker whether holes are lost records.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Check on this broker whether gaps are lost records.")
     ] = None,
     client: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Prove that a lake has every offset of its topic once; exit code 1 if it has not.
+    """Check that a lake has every offset of its topic once. Exit code 1 if it does not.
 
     Example: tidemill pipeline audit lake/orders
     """
@@ -124,17 +122,17 @@ def audit(
         {name: getattr(verdict, name) for name in AUDIT_COLUMNS[:-1]} | {"verdict": told_by(verdict, losses)}
         for verdict in found.verdicts
     ]
-    _tell_audit(found, rows, lake, as_json=as_json)
+    _print_audit(found, rows, lake, as_json=as_json)
 
 
 def compact(
     lake: Folder,
     target_mib: Annotated[
-        int, typer.Option("--target", metavar="MIB", help="How large files shall be, in MiB.", min=1)
+        int, typer.Option("--target", metavar="MIB", help="Target size of files in MiB.", min=1)
     ] = 128,
     as_json: Json = False,
 ) -> None:
-    """Put the small files of a lake together; an archive that runs does it by itself now and then.
+    """Merge the small files of a lake. A running archive does it regularly.
 
     Example: tidemill pipeline compact lake/orders
     """
@@ -158,21 +156,20 @@ def compact(
 
 def replay(
     lake: Folder,
-    to: Annotated[str, typer.Option(metavar="TOPIC", help="Topic to write to; made, to keep all, if it is not there.")],
-    rate: Annotated[
-        int | None, typer.Option(help="Records per second; as fast as it goes if not given.", min=1)
-    ] = None,
+    to: Annotated[str, typer.Option(metavar="TOPIC", help="Topic to write to. Created without retention if missing.")],
+    rate: Annotated[int | None, typer.Option(help="Records per second. Default: no limit.", min=1)] = None,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Only records from then on: 2026-11-01, or 2h ago.")
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Only records from this time on: 2026-11-01, or 2h ago."),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="From the beginning, although it was replayed before.")
+        bool, typer.Option("--again", help="Start from the beginning, even after an earlier replay.")
     ] = False,
     bootstrap: Bootstrap = None,
     client: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Write the records of a lake to a topic, with their keys, headers and timestamps; run it again to go on.
+    """Write the records of a lake to a topic, with keys, headers and timestamps. The next run continues.
 
     Example: tidemill pipeline replay lake/orders --to orders-again --rate 10000
     """
@@ -195,40 +192,40 @@ def replay(
         finished = not stop.is_set()
         show_json({"lake": str(lake), "topic": to, "rows": rows, "older": run.older, "finished": finished})
     elif stop.is_set():
-        say(f"stopped after {rows:,} records of {lake}; run it again to go on")
+        say(f"stopped after {rows:,} records of {lake}; run it again to continue")
     else:
         say(f"replayed {rows:,} records of {lake} to {to}")
         if run.older:
             remark(f"left out, being older than --from: {run.older:,}; a later replay to {to} leaves them out, too")
         elif run.rows and not rows:
-            remark("nothing was left to replay; --again begins anew")
+            remark("no records are left to replay; --again starts from the beginning")
 
 
-def told_batches(advance: Advance, *, follow: bool) -> "Callable[[Reports], None]":
-    """What `runner.tend` calls: a bar that moves on, or a line for each micro-batch."""
+def batch_reporter(advance: Advance, *, follow: bool) -> "Callable[[Reports], None]":
+    """The callback of the runner: advances a bar, or prints a line for each micro-batch."""
 
-    def tell(reports: "Reports") -> None:
+    def show_batch(reports: "Reports") -> None:
         for name, batches in reports.items():
             for batch in batches:
-                rows = int(batch.get("numInputRows") or 0)  # Spark Connect leaves it out
+                rows = int(batch.get("numInputRows") or 0)  # Spark Connect does not report it
                 advance(rows)
                 if follow and rows:
                     remark(f"{batch['timestamp'][11:19]}  {name}  {rows:,} records")
 
-    return tell
+    return show_batch
 
 
-def _tell_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_json: bool) -> None:
+def _print_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_json: bool) -> None:
     wrong = [row for row in rows if row["verdict"] not in {"contiguous", "complete"}]
     if as_json:
         show_json({"lake": str(lake), "ok": not wrong and not found.strays, "partitions": rows, "strays": found.strays})
     else:
         show(rows, AUDIT_COLUMNS, as_json=False, empty=f"{lake} has no rows yet")
     if found.strays:
-        raise CommandFailed(f"{found.strays[0]} in {lake} is of no commit; {len(found.strays)} such files")
+        raise CommandFailed(f"{found.strays[0]} in {lake} belongs to no commit; {len(found.strays)} such files")
     if wrong:
         worst = wrong[0]
-        advice = "; markers and aborted records leave holes too: ask with --against HOST:PORT"
+        advice = "; transaction markers and aborted records also leave gaps; check with --against HOST:PORT"
         raise CommandFailed(
             f"partition {worst['partition']} of {lake}: {worst['missing']} offsets missing, {worst['doubled']} doubled"
             + (advice if worst["verdict"] == "holes" else "")
@@ -236,7 +233,7 @@ def _tell_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_js
 
 
 def _make_topic(broker: "KafkaBroker", topic: str, run: "Replay") -> None:
-    """Make the topic, or say what becomes of old records in the one that is there: they keep their times."""
+    """Create the topic, or warn if the existing one deletes old records: replayed records keep their timestamps."""
     client = admin(broker)
     if topic not in known_topics(broker):
         from confluent_kafka.admin import NewTopic
@@ -250,6 +247,6 @@ def _make_topic(broker: "KafkaBroker", topic: str, run: "Replay") -> None:
     kept_ms = int(answer(client.describe_configs([resource])[resource], f"describe {topic}")[RETENTION].value)
     if run.oldest_ms is not None and 0 <= kept_ms < time.time_ns() // 1_000_000 - run.oldest_ms - DAY_MS:
         remark(
-            f"{topic} deletes records that are older than {RETENTION}={kept_ms}, and so what is replayed from before; "
-            f"keep it with: tidemill topic alter {topic} --config {RETENTION}={KEPT}"
+            f"{topic} deletes records older than {RETENTION}={kept_ms}, including replayed ones; "
+            f"keep them with: tidemill topic alter {topic} --config {RETENTION}={KEPT}"
         )

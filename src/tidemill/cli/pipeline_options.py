@@ -1,4 +1,4 @@
-"""What the commands of `tidemill pipeline` have in common: which Spark, and what has to be there before it starts."""
+"""Options and checks that the commands of `tidemill pipeline` share, run before Spark starts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -23,20 +23,20 @@ Master = Annotated[
 ]
 Remote = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="A Spark Connect server instead of a Spark of its own: sc://host:15002."),
+    typer.Option(metavar="URL", help="Spark Connect server to use instead of a local Spark: sc://host:15002."),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(
-        "--conf", metavar="NAME=VALUE", help="A setting of Spark, such as spark.executor.memory=2g; as often as needed."
-    ),
+    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting, such as spark.executor.memory=2g. Repeatable."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what Spark says.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the output of Spark.")]
 LakeFormat = Annotated[str, typer.Option("--format", "-f", help="parquet, delta or iceberg.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on as the topic grows, until Ctrl-C.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue as the topic grows, until Ctrl-C.")]
 SkipLost = Annotated[
     bool,
-    typer.Option("--skip-lost", help="Go on with what is there when records are gone before they were read."),
+    typer.Option(
+        "--skip-lost", help="Continue with the existing records when others were deleted before they were read."
+    ),
 ]
 LOCK = "_lock"
 SPARK_FOLDER = "_spark"
@@ -44,7 +44,7 @@ STARTING = "starting Spark, which takes some seconds"
 
 
 def pipeline_broker(bootstrap: str | None, client: list[str] | None) -> "KafkaBroker":
-    """The broker of --bootstrap and --client, which may also say how a pipeline reads, writes and waits."""
+    """The broker of --bootstrap and --client. Pipelines also accept client settings for reads, writes and timeouts."""
     from tidemill.pipelines.core.broker import PIPELINE_NAMES
 
     return broker_at(bootstrap, client, understood=PIPELINE_NAMES)
@@ -58,7 +58,7 @@ def chosen_spark(
     connect: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> "Where":
-    """Which Spark; what is missing is told in one line. `settings` are those of a file: --conf wins over them."""
+    """The Spark to use, or an error for missing parts. `settings` come from a file, and --conf overrides them."""
     check_libraries()
     from tidemill.pipelines.core.master import parse_settings
     from tidemill.pipelines.spark.remote import Where, check_where
@@ -71,7 +71,7 @@ def chosen_spark(
 
 
 def lake_for(folder: Path, format_: str) -> "Lake":
-    """A lake to write to."""
+    """The lake to write to."""
     from tidemill.pipelines.lake.opening import open_lake
 
     with options_checked():
@@ -80,7 +80,7 @@ def lake_for(folder: Path, format_: str) -> "Lake":
 
 @contextmanager
 def options_checked() -> Iterator[None]:
-    """An option that cannot be is a wrong use of the command."""
+    """Turn an invalid option into WrongUse."""
     from tidemill.pipelines.core.errors import WrongOption
 
     try:
@@ -90,7 +90,7 @@ def options_checked() -> Iterator[None]:
 
 
 def check_libraries() -> None:
-    """Say which library pipelines miss."""
+    """Fail with the first library that pipelines lack."""
     from importlib.util import find_spec
 
     missing = [name for name in ("pyspark", "pyarrow", "yaml") if find_spec(name) is None]
@@ -100,7 +100,7 @@ def check_libraries() -> None:
 
 @contextmanager
 def sole_writer(lakes: Iterable[Path]) -> Iterator[None]:
-    """Be the only one who writes to lakes: a second writer would delete what the first has staged."""
+    """Lock the lakes for writing: a second writer would delete the staged files of the first."""
     from tidemill.pipelines.lock import hold
 
     with ExitStack() as held:
@@ -111,7 +111,7 @@ def sole_writer(lakes: Iterable[Path]) -> Iterator[None]:
 
 @contextmanager
 def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> Iterator[Any]:
-    """A session for the only one who writes to a lake."""
+    """A Spark session with the write lock of a lake."""
     from tidemill.pipelines.spark.remote import session_for
 
     hint(STARTING)
@@ -123,7 +123,7 @@ def lake_session(where: "Where", lake: "Lake", name: str, *, verbose: bool) -> I
 
 
 def known_topics(broker: "KafkaBroker") -> list[str]:
-    """What topics there are; a broker that is not there, or does not let us in, is told in one line."""
+    """The topics of the broker. CommandFailed if it cannot be reached or rejects the login."""
     from tidemill.client.kafka import KafkaClient
 
     reach(broker)
@@ -132,7 +132,7 @@ def known_topics(broker: "KafkaBroker") -> list[str]:
 
 
 def existing_topics(broker: "KafkaBroker", topics: list[str]) -> None:
-    """Say what is missing before Spark takes its seconds to start."""
+    """Check that the topics exist, before Spark takes seconds to start."""
     for topic in topics:
         check_topic_name(topic)
     known = known_topics(broker)
@@ -142,7 +142,7 @@ def existing_topics(broker: "KafkaBroker", topics: list[str]) -> None:
 
 
 def existing_timelines(address: str, names: list[str]) -> None:
-    """The same of timelines: their error says what to do."""
+    """Check that the timelines exist. Their errors say what to do."""
     for name in names:
         with timeline(address, name) as opened:
             opened.describe()

@@ -1,4 +1,4 @@
-"""`tidemill pipeline latest`, `report`: topics into tables, and plots of them."""
+"""`tidemill pipeline latest`, `report`: writes topics into tables, and plots of them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,7 @@ from tidemill.cli.durations import moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import hint, progress, remark, say, show, show_json
-from tidemill.cli.pipeline_lake import told_batches
+from tidemill.cli.pipeline_lake import batch_reporter
 from tidemill.cli.pipeline_options import (
     STARTING,
     Conf,
@@ -39,12 +39,10 @@ SPARK_LOG = ".spark"
 
 
 def latest(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Changelog: the newest record of a key counts.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Changelog topic: the newest record of a key is kept.")],
     to: Annotated[
         Path,
-        typer.Option(
-            metavar="FOLDER", parser=local_folder, help="Where tables are; the topic gets a folder of its own."
-        ),
+        typer.Option(metavar="FOLDER", parser=local_folder, help="Folder of the tables. The topic gets a subfolder."),
     ],
     format_: LakeFormat = "parquet",
     schema: Annotated[
@@ -60,7 +58,7 @@ def latest(
     client: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Keep a table with the newest record of each key of a topic; records without a value take their key away.
+    """Keep a table with the newest record of each key of a topic. A record without a value deletes its key.
 
     Example: tidemill pipeline latest prices --to tables/ --schema 'item string, price double'
     """
@@ -78,14 +76,14 @@ def latest(
         lake_session(where, table, f"latest {topic}", verbose=verbose) as spark,
         progress("reading", None) as advance,
     ):
-        stop, shown = heed(), told_batches(advance, follow=follow and not as_json)
+        stop, shown = heed(), batch_reporter(advance, follow=follow and not as_json)
 
-        def tell(reports: "Reports") -> None:
+        def show_batch(reports: "Reports") -> None:
             nonlocal left_out
             left_out += sum(map(keyless, reports.values()))
             shown(reports)
 
-        tend(start_latest(spark, table, Latest(broker, topic, schema, follow, skip_lost)), stop, tell)
+        tend(start_latest(spark, table, Latest(broker, topic, schema, follow, skip_lost)), stop, show_batch)
     rows = sum(file.rows for file in table.files())
     if as_json:
         found = {"topic": topic, "table": str(to / topic), "format": format_, "rows": rows, "without_key": left_out}
@@ -94,21 +92,17 @@ def latest(
     say(f"{to / topic} has {rows:,} keys of {topic}")
     if left_out:
         remark(
-            f"left out for want of a key: {left_out:,} record{'s' if left_out != 1 else ''}; "
-            f"every record is kept by: tidemill pipeline archive {topic} --to FOLDER"
+            f"left out without a key: {left_out:,} record{'s' if left_out != 1 else ''}; "
+            f"to keep every record: tidemill pipeline archive {topic} --to FOLDER"
         )
     elif not rows:
-        remark(f"no record of {topic} has a key, or all keys were taken away by records without a value")
+        remark(f"no record of {topic} has a key, or records without a value deleted all keys")
 
 
 def report(
-    to: Annotated[
-        Path, typer.Option(metavar="FOLDER", parser=local_folder, help="Where tables and plots are written.")
-    ],
-    topics: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="Topics to look at; all if not given.")
-    ] = None,
-    since: Annotated[str, typer.Option(metavar="TIME", help="From when on: 1h ago, 2026-11-01.")] = "1h ago",
+    to: Annotated[Path, typer.Option(metavar="FOLDER", parser=local_folder, help="Folder for tables and plots.")],
+    topics: Annotated[str | None, typer.Option(metavar="NAME,NAME", help="Topics to report. Default: all.")] = None,
+    since: Annotated[str, typer.Option(metavar="TIME", help="Start of the report: 1h ago, 2026-11-01.")] = "1h ago",
     plots: Annotated[bool, typer.Option(help="Draw throughput.png and lag.png.")] = True,
     master: Master = None,
     remote: Remote = None,
@@ -128,7 +122,7 @@ def report(
 
     since_ms = moment_ms(since)
     if to.exists() and not to.is_dir():
-        raise WrongUse(f"--to is {to}, which is a file; name a folder")
+        raise WrongUse(f"--to {to} is a file; name a folder")
     broker = pipeline_broker(bootstrap, client)
     wanted = _topics(broker, topics)
     to.mkdir(parents=True, exist_ok=True)
@@ -140,11 +134,11 @@ def report(
         from tidemill.pipelines.plots import draw
 
         files += draw(made, to)
-    _tell(made, files, as_json=as_json)
+    _print_report(made, files, as_json=as_json)
 
 
 def _topics(broker: "KafkaBroker", given: str | None) -> list[str]:
-    """Those that are named, or all."""
+    """The named topics, or all."""
     wanted = [name.strip() for name in (given or "").split(",") if name.strip()]
     if given is not None and not wanted:
         raise WrongUse("--topics names no topic; write for example --topics orders,clicks")
@@ -158,7 +152,7 @@ def _topics(broker: "KafkaBroker", given: str | None) -> list[str]:
 
 
 def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int) -> "TrafficReport":
-    """Traffic from Spark, lag from the broker."""
+    """Collect traffic with Spark and lag from the broker."""
     import time
 
     from tidemill.client.kafka import KafkaClient
@@ -176,7 +170,7 @@ def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int
     return TrafficReport(since_ms, now_ms, step, rows, tuple(lags))
 
 
-def _tell(made: "TrafficReport", files: list[Path], *, as_json: bool) -> None:
+def _print_report(made: "TrafficReport", files: list[Path], *, as_json: bool) -> None:
     from tidemill.pipelines.core.progress import told_at
 
     topics = [
@@ -193,7 +187,7 @@ def _tell(made: "TrafficReport", files: list[Path], *, as_json: bool) -> None:
     if as_json:
         show_json({"topics": topics, "groups": made.groups(), "files": [str(file) for file in files]})
         return
-    show(topics, TOPIC_COLUMNS, as_json=False, empty="no records came in that time")
+    show(topics, TOPIC_COLUMNS, as_json=False, empty="no records in this time")
     show(made.groups(), GROUP_COLUMNS, as_json=False, empty="no group has committed offsets of these topics")
     for file in files:
         remark(f"wrote {file}")

@@ -1,4 +1,4 @@
-"""`tidemill produce`: records from an argument, a file or standard input to a topic."""
+"""`tidemill produce`: writes records from an argument, a file or standard input to a topic."""
 
 import secrets
 import sys
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 64 << 20
 ECHO_MAX = 20
 QUIET_S = 10.0
-"""After so long without a word a person wants one."""
+"""After this time without progress a message is printed."""
 LAST_WORD_S = 1.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
@@ -43,11 +43,11 @@ SCHEDULING_ADVICE = (
     "tidemill-deliver-at and tidemill-delay-ms are whole milliseconds, tidemill-schedule-id and tidemill-cancel have 1 "
     "to 200 printable characters"
 )
-KEYLESS_ADVICE = "a topic with cleanup.policy=compact takes no record without a key"
+KEYLESS_ADVICE = "a topic with cleanup.policy=compact rejects records without a key"
 
 
 class InputLine(NamedTuple):
-    """One record to be, and how much of the input it used up."""
+    """One record of the input, and the number of input bytes that it used."""
 
     key: bytes | None
     value: bytes
@@ -56,18 +56,16 @@ class InputLine(NamedTuple):
 
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to write to.")],
-    message: Annotated[
-        list[str] | None, typer.Option("--message", "-m", help="One record; may be given often.")
-    ] = None,
+    message: Annotated[list[str] | None, typer.Option("--message", "-m", help="One record. Repeatable.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="One record per line of this file.")] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
     key_separator: Annotated[str | None, typer.Option(help="Each line is KEY<separator>VALUE.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be given often."),
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record. Repeatable."),
     ] = None,
     partition: Annotated[
-        int, typer.Option(help="Write to this partition; -1 chooses by key, or in turn.", min=-1)
+        int, typer.Option(help="Write to this partition. -1 chooses by key, or round-robin.", min=-1)
     ] = -1,
     partitioner: Annotated[
         str, typer.Option(help=f"How keys choose partitions, one of {', '.join(PARTITIONERS)}.")
@@ -94,7 +92,7 @@ def produce(
     if key is not None and key_separator is not None:
         raise WrongUse("give --key or --key-separator, not both")
     if key_separator == "":
-        raise WrongUse("--key-separator is empty; give what stands between key and value, for example :")
+        raise WrongUse("--key-separator is empty; give the text between key and value, for example :")
     check_topic_name(topic)
     headers = list(pairs(header or [], "--header").items())
     broker = broker_at(bootstrap, access)
@@ -111,7 +109,7 @@ def produce(
 
 def _one_of(option: str, given: str, choices: Collection[str]) -> None:
     if given not in choices:
-        raise WrongUse(f"{option} {given} is none of {', '.join(choices)}")
+        raise WrongUse(f"{option} {given} is not one of {', '.join(choices)}")
 
 
 def _producer(broker: "KafkaBroker", compression: str, acks: str, partitioner: str) -> "Producer":
@@ -134,7 +132,7 @@ def _producer(broker: "KafkaBroker", compression: str, acks: str, partitioner: s
 
 
 def _bar(topic: str, total: int | None, *, typed: bool) -> AbstractContextManager[Advance]:
-    """How far it is; where somebody types the records, a bar would be drawn over what is typed."""
+    """A progress bar. None while the user types records, because it would overwrite the input."""
     if typed and sys.stdin.isatty():
         return nullcontext(lambda _: None)
     return progress(f"producing to {topic}", total, in_bytes=True)
@@ -151,7 +149,7 @@ def _lines(
         return (_line(text.encode(), key, separator) for text in messages), sum(len(text.encode()) for text in messages)
     if file is None:
         if sys.stdin.isatty():
-            remark("one record per line; Ctrl-D ends")
+            remark("one record per line; Ctrl-D stops")
         return (_line(raw, key, separator) for raw in _stripped(sys.stdin.buffer)), None
     try:
         source = stack.enter_context(file.open("rb"))
@@ -175,10 +173,10 @@ def _line(raw: bytes, key: str | None, separator: str | None) -> InputLine:
 
 
 class _PartitionChoice:
-    """Where a record goes: the partition that was asked for, else by its key, else each partition in its turn.
+    """Chooses the partition of a record: the given one, else by key, else round-robin.
 
-    The first turn is drawn, so that many calls with one record each share the partitions too. A topic that is about to
-    be created by its first record has no known partitions yet: there the client chooses.
+    The first partition is random, so that many calls with one record each also spread. A topic that its first record
+    creates has no known partitions yet, so the client chooses there.
     """
 
     def __init__(self, fixed: int, partitions: list[int]) -> None:
@@ -186,7 +184,7 @@ class _PartitionChoice:
         self._next = secrets.randbelow(len(partitions)) if partitions else 0
 
     def of(self, key: bytes | None) -> int | None:
-        """The partition of the next record, or None where the client chooses."""
+        """The partition of the next record. None where the client chooses."""
         if self._fixed >= 0:
             return self._fixed
         if key is not None or not self._partitions:
@@ -196,13 +194,13 @@ class _PartitionChoice:
 
 
 class _Run:
-    """One call of the command: what was sent, what arrived, what failed first."""
+    """One run of the command: records sent, records acknowledged, and the first error."""
 
     def __init__(
         self, topic: str, turn: _PartitionChoice, headers: list[tuple[str, str]], producer: "Producer"
     ) -> None:
         self._topic, self._turn, self._headers, self._producer = topic, turn, headers, producer
-        # The first places by their turn in the input: partitions answer in any order.
+        # The first offsets by position in the input, because partitions answer in any order.
         self._places: dict[int, dict[str, Any]] = {}
         self._sent = 0
         self._count = 0
@@ -217,20 +215,20 @@ class _Run:
                 if self._error:
                     break
             while self._producer.flush(QUIET_S):
-                self._say_that_it_waits()
+                self._report_waiting()
         except KeyboardInterrupt:
-            self._producer.flush(LAST_WORD_S)  # answers that are here already count
+            self._producer.flush(LAST_WORD_S)  # counts responses that have already arrived
             remark(f"stopped: {self._count:,} records are known to be written to {self._topic}")
             raise
         if self._error:
             raise CommandFailed(f"write to {self._topic}: {self._error} ({self._count:,} records were written before)")
 
-    def _say_that_it_waits(self) -> None:
-        """A broker whose disk is full, or that is gone, is asked again for minutes: nobody should guess why."""
+    def _report_waiting(self) -> None:
+        """Print that the client is retrying, which it does for minutes when the disk is full or the broker is down."""
         if not self._told:
             remark(
-                f"the broker has not taken every record for {QUIET_S:g} s, and is asked again; "
-                "how it is, says: tidemill cluster status; Ctrl-C gives up"
+                f"the broker has not accepted all records for {QUIET_S:g} s, retrying; "
+                "check it with: tidemill cluster status; Ctrl-C stops"
             )
         self._told = True
 
@@ -238,7 +236,9 @@ class _Run:
         from confluent_kafka import KafkaException
 
         if len(line.value) > LINE_BYTES_MAX:
-            self._error = f"a record has {len(line.value):,} bytes, and this command sends at most {LINE_BYTES_MAX:,}"
+            self._error = (
+                f"a record has {len(line.value):,} bytes, more than the limit of this command, {LINE_BYTES_MAX:,}"
+            )
             return
         partition = self._turn.of(line.key)
         where = {} if partition is None else {"partition": partition}
@@ -250,7 +250,7 @@ class _Run:
                 )
             except BufferError:
                 if not self._producer.poll(QUIET_S):
-                    self._say_that_it_waits()
+                    self._report_waiting()
             except KafkaException as error:
                 self._failed(error.args[0])
                 return
@@ -269,12 +269,12 @@ class _Run:
             self._places[turn] = place
 
     def _failed(self, error: "KafkaError") -> None:
-        """Brokers say what is wrong with a record; the client keeps that to itself, and tells only the kind."""
+        """Add advice to the error: brokers send the reason, but the client only passes on the error code."""
         from confluent_kafka import KafkaError
 
         advice = ""
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            advice = f"; more is taken after: tidemill topic alter {self._topic} --config max.message.bytes=N"
+            advice = f"; raise the limit with: tidemill topic alter {self._topic} --config max.message.bytes=N"
         elif error.code() == KafkaError.INVALID_RECORD:
             scheduled = any(name.startswith(SCHEDULING) for name, _ in self._headers)
             advice = f"; {SCHEDULING_ADVICE if scheduled else KEYLESS_ADVICE}"

@@ -1,4 +1,4 @@
-"""`tidemill repair`: bring the data directory of a stopped broker in order, after damage that stops its start."""
+"""`tidemill repair`: repairs the data directory of a stopped broker after damage that prevents its start."""
 
 import os
 from pathlib import Path
@@ -14,13 +14,13 @@ from tidemill.settings import load
 
 
 def repair(
-    data_dir: Annotated[str | None, typer.Option(help="The data directory of the stopped broker.")] = None,
+    data_dir: Annotated[str | None, typer.Option(help="Data directory of the stopped broker.")] = None,
     config: Annotated[str | None, typer.Option(help="Settings file that names the data directory.")] = None,
-    node_id: Annotated[int, typer.Option(help="The broker's number, if node.json is lost.", min=0)] = 0,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the changes; without it they are only shown.")] = False,
+    node_id: Annotated[int, typer.Option(help="Id of the broker, if node.json is lost.", min=0)] = 0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the changes. Without it they are only shown.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is damaged in a data directory and what would be done about it; with --yes, do it.
+    """Show the damage in a data directory and the repairs. With --yes, make the repairs.
 
     Damaged files are kept under another name. Stop the broker first.
 

@@ -1,4 +1,4 @@
-"""`tidemill schedule`: the short way to `tidemill timeline schedule`."""
+"""`tidemill schedule`: an alias of `tidemill timeline schedule`."""
 
 from tidemill.cli.timeline_messages import schedule
 

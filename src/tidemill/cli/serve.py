@@ -1,4 +1,4 @@
-"""`tidemill serve`: run a broker until a signal ends it. Its flags are the rows of settings.py."""
+"""`tidemill serve`: runs a broker until a signal stops it. Its flags are the rows of settings.py."""
 
 import os
 from pathlib import Path
@@ -38,25 +38,26 @@ def serve(
     log_format: Annotated[str | None, _flag("log-format")] = None,
     config: Annotated[
         str | None,
-        typer.Option("--config", help="Settings file. (TIDEMILL_CONFIG; default: tidemill.toml if there is one)"),
+        typer.Option("--config", help="Settings file. (TIDEMILL_CONFIG; default: tidemill.toml if it exists)"),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting in Kafka's spelling; may be given often."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting in Kafka's spelling. Repeatable."),
     ] = None,
 ) -> None:
     """Run a broker.
 
-    A flag wins over its environment variable, that over tidemill.toml, that over the default. A door is switched off by
-    none; port 0 is any free port. When the broker is ready it prints one line that names the real addresses.
+    A flag overrides its environment variable, the variable overrides tidemill.toml, and the file overrides the default.
+    `none` disables a listener, and port 0 picks a free port. When the broker is ready, it prints one line with the real
+    addresses.
 
     Example: tidemill serve --data-dir /var/lib/tidemill --kafka 0.0.0.0:9092 --set num.partitions=3
     """
     flags = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
     settings = _load({name.replace("_", "-"): value for name, value in flags.items()}, config, set_ or [])
-    from tidemill.app.startup import garbage_left, import_structlog
+    from tidemill.app.startup import gc_disabled, import_structlog
 
-    with garbage_left():
+    with gc_disabled():
         import_structlog()
         from tidemill.app.process import run
 
@@ -67,5 +68,5 @@ def _load(flags: dict[str, str | None], config: str | None, pairs: list[str]) ->
     try:
         return load(flags, os.environ, config=config, broker=dict(map(parse_pair, pairs)), folder=Path())
     except InvalidConfig as error:
-        told = str(error)
-        raise WrongUse(f"{told}{'' if told.endswith('?') else ';'} see tidemill serve --help") from None
+        text = str(error)
+        raise WrongUse(f"{text}{'' if text.endswith('?') else ';'} see tidemill serve --help") from None

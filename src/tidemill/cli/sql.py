@@ -1,4 +1,4 @@
-"""`tidemill sql`: questions to a running broker, about everything that flows through it."""
+"""`tidemill sql`: runs SQL queries on a running broker."""
 
 import json
 import sys
@@ -15,32 +15,30 @@ DEFAULT_HTTP = "127.0.0.1:8080"
 TIMEOUT_S = 120.0
 CELL_CHARS_MAX = 200
 
-Http = Annotated[
-    str, typer.Option("--http", envvar="TIDEMILL_HTTP", help="HTTP address of the broker to ask: host:port.")
-]
+Http = Annotated[str, typer.Option("--http", envvar="TIDEMILL_HTTP", help="HTTP address of the broker: host:port.")]
 
 
 def sql(
     question: Annotated[
-        str | None, typer.Argument(metavar="[SELECT ...]", help="The question; without one, it is read from a pipe.")
+        str | None, typer.Argument(metavar="[SELECT ...]", help="The query. Default: read from standard input.")
     ] = None,
     http: Http = DEFAULT_HTTP,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of rows as JSON.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a first line of names.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as a JSON list.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")] = False,
     parquet: Annotated[
         Path | None, typer.Option(metavar="FILE", parser=local_folder, help="Write a Parquet file.")
     ] = None,
     skip: Annotated[
         bool,
-        typer.Option("--skip-unreadable", help="Leave out batches that cannot be read; the broker logs them."),
+        typer.Option("--skip-unreadable", help="Skip batches that cannot be read. The broker logs them."),
     ] = False,
     tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
 ) -> None:
-    """Ask a running broker in SQL: records, groups, lag, timers.
+    """Query a running broker in SQL: records, groups, lag, timers.
 
-    The tables are messages, partitions, consumer_offsets, group_members, consumer_lag, group_activity, topic_rates
-    and timers; --tables tells their columns. The dialect is ClickHouse's. Only SELECT is answered: nothing can be
-    changed, no file and no other machine can be read, and time, memory and rows are limited (tidemill.sql.*).
+    The tables are messages, partitions, consumer_offsets, group_members, consumer_lag, group_activity, topic_rates and
+    timers; --tables lists their columns. The dialect is ClickHouse's. Only SELECT is allowed. A query cannot change
+    anything or read files or other machines, and its time, memory and rows are limited (tidemill.sql.*).
 
     Example: tidemill sql "SELECT topic, partition, count(), max(offset) FROM messages GROUP BY ALL"
     """
@@ -49,7 +47,7 @@ def sql(
     if tables:
         _show_tables(as_json=as_json)
         return
-    text = _question(question)
+    text = _query(question)
     if as_csv:
         sys.stdout.buffer.write(_ask(http, text, "csv", skip=skip))
     elif parquet is not None:
@@ -60,10 +58,10 @@ def sql(
         _show(json.loads(_ask(http, text, "json", skip=skip)), as_json=as_json)
 
 
-def _question(given: str | None) -> str:
+def _query(given: str | None) -> str:
     text = given if given is not None else ("" if sys.stdin.isatty() else sys.stdin.read())
     if not text.strip():
-        raise WrongUse('there is no question; try: tidemill sql "SELECT * FROM partitions", or tidemill sql --tables')
+        raise WrongUse('there is no query; try: tidemill sql "SELECT * FROM partitions", or tidemill sql --tables')
     return text
 
 
@@ -87,9 +85,9 @@ def _ask(address: str, question: str, form: str, *, skip: bool) -> bytes:
     except HTTPError as error:
         raise CommandFailed(_reason(error.read(), error.code, address)) from None
     except (URLError, HTTPException, OSError) as error:
-        reason = "it does not speak HTTP" if type(error) is BadStatusLine else getattr(error, "reason", error)
+        reason = "it does not use HTTP" if type(error) is BadStatusLine else getattr(error, "reason", error)
         raise CommandFailed(
-            f"no broker answers at {address} ({reason}); start one with tidemill serve, or name its address with --http"
+            f"no broker answers at {address} ({reason}); start one with: tidemill serve, or set its address with --http"
         ) from None
 
 
@@ -97,7 +95,7 @@ def _reason(body: bytes, status: int, address: str) -> str:
     try:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"{address} answers with HTTP {status}; is it the HTTP address of a Tidemill broker?"
+        return f"{address} answers with HTTP {status}; check that it is the HTTP address of a Tidemill broker"
 
 
 def _show(answer: Any, *, as_json: bool) -> None:
@@ -110,7 +108,7 @@ def _show(answer: Any, *, as_json: bool) -> None:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Two columns of one name would hide each other: the later ones get a number."""
+    """Number columns of the same name, because they would hide each other."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
@@ -120,7 +118,7 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def _cell(value: Any) -> Any:
-    """A value in one line; what a terminal would obey is shown and not sent to it."""
+    """A value in one line, with terminal control characters escaped."""
     if isinstance(value, dict | list):
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):

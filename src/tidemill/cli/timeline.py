@@ -1,4 +1,4 @@
-"""`tidemill timeline`: create, look at and delete timelines; schedule, work, cancel and move messages."""
+"""`tidemill timeline`: creates, describes and deletes timelines; schedules, consumes, cancels and moves messages."""
 
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from tidemill.client.timelines import TimelineDescription
     from tidemill.client.timelines.aio import SettingKeywords
 
-app = typer.Typer(help="Messages that are delivered at their due time, under a lease.", no_args_is_help=True)
+app = typer.Typer(help="Schedule messages and deliver them at their due time.", no_args_is_help=True)
 
-LeaseMs = Annotated[int | None, typer.Option("--lease-ms", help="How long a consumer holds a message by default.")]
-MaxAttempts = Annotated[int | None, typer.Option("--max-attempts", help="Leases before a message is a dead letter.")]
+LeaseMs = Annotated[int | None, typer.Option("--lease-ms", help="Default length of a lease.")]
+MaxAttempts = Annotated[
+    int | None, typer.Option("--max-attempts", help="Leases of a message before it is a dead letter.")
+]
 DeadLetter = Annotated[str | None, typer.Option("--dead-letter", help="timeline:NAME or topic:NAME.")]
-WindowMs = Annotated[int | None, typer.Option("--window-ms", help="How often work is dealt anew to consumers.")]
-BodyBytesMax = Annotated[int | None, typer.Option("--body-bytes-max", help="Largest body of a message.")]
-Dealer = Annotated[str | None, typer.Option("--dealer", help="racks or ranges: how work is dealt to consumers.")]
+WindowMs = Annotated[int | None, typer.Option("--window-ms", help="Interval at which work is divided among consumers.")]
+BodyBytesMax = Annotated[int | None, typer.Option("--body-bytes-max", help="Largest message body in bytes.")]
+Dealer = Annotated[str | None, typer.Option("--dealer", help="How work is divided among consumers: racks or ranges.")]
 
 
 @app.command()
@@ -34,7 +36,7 @@ def create(
     body_bytes_max: BodyBytesMax = None,
     dealer: Dealer = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="An existing timeline with the same settings is fine.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the timeline exists with the same settings.")
     ] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
@@ -47,11 +49,11 @@ def create(
     with timeline(address, name) as opened:
         found = opened.create(**settings)
     if not found.created and not if_not_exists:
-        raise CommandFailed(f"timeline {name!r} exists already; --if-not-exists if that is fine")
+        raise CommandFailed(f"timeline {name!r} already exists; use --if-not-exists to accept it")
     if as_json:
         show_json({**_row(found), "created": found.created})
     else:
-        say(f"created {name}" if found.created else f"{name} exists already")
+        say(f"created {name}" if found.created else f"{name} already exists")
 
 
 @app.command()
@@ -66,13 +68,13 @@ def alter(
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Change settings of a timeline; those not named stay.
+    """Change settings of a timeline. Other settings stay.
 
     Example: tidemill timeline alter reminders --max-attempts 5 --dead-letter topic:reminders.dlq
     """
     settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer)
     if not settings:
-        raise WrongUse("say what to change, for example --lease-ms 60000")
+        raise WrongUse("nothing to change; give a setting, for example --lease-ms 60000")
     with timeline(address, name) as opened:
         altered = opened.alter(**settings)
     if as_json:
@@ -83,7 +85,7 @@ def alter(
 
 @app.command()
 def describe(name: Name, address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
-    """Show a timeline: settings, consumers, and how many messages it has in each state.
+    """Show a timeline: settings, consumers, and the number of messages in each state.
 
     Example: tidemill timeline describe reminders
     """

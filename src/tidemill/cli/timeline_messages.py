@@ -1,4 +1,4 @@
-"""Messages on the command line: schedule, cancel and move them, list and count them, and see what is coming."""
+"""The message commands of timelines: schedule, cancel, move, list, count and histogram."""
 
 import shutil
 import sys
@@ -40,23 +40,25 @@ BAR_COLUMNS_TAKEN = 40
 def schedule(
     name: Name,
     body: Annotated[
-        str | None, typer.Argument(help="What the message carries; else each line of input is one.")
+        str | None, typer.Argument(help="Body of the message. Default: one message per line of standard input.")
     ] = None,
     after: In = None,
     at: At = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of the message.")] = None,
-    message_id: Annotated[str | None, typer.Option("--id", help="Natural id: scheduling it again is the same.")] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", help="Id of the message. Scheduling the same id again has no effect.")
+    ] = None,
     group: Group = "",
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Put a message on a timeline for later, and print its id.
+    """Schedule a message on a timeline and print its id.
 
     Example: tidemill schedule reminders --in 5s --key user-7 'tea is ready'
     """
     from tidemill.client.timelines import Message
 
-    due_s(after, at)  # what is wrong with it is told before anybody types
+    due_s(after, at)  # reports a wrong time before the user types messages
     bodies = [body.encode()] if body is not None else _typed()
     due = due_s(after, at)
     if message_id is not None and len(bodies) != 1:
@@ -73,21 +75,21 @@ def schedule(
     wanted = shown_time(datetime.fromtimestamp(due, UTC))
     for one in existing:
         if shown_time(one.due) == wanted:
-            continue  # the same again: it is as it was asked for
+            continue  # scheduled before with the same due time
         remark(
-            f"{one} exists already, due {shown_time(one.due)}: nothing changed; "
-            f"for another time: tidemill timeline move {name} {one}"
+            f"{one} already exists, due {shown_time(one.due)}; nothing changed; "
+            f"to change the time: tidemill timeline move {name} {one}"
         )
 
 
 def _typed() -> list[bytes]:
     if sys.stdin.isatty():
-        remark("one message per line; Ctrl-D ends")
+        remark("one message per line; Ctrl-D stops")
     return [line.rstrip(b"\n") for line in sys.stdin.buffer]
 
 
 def cancel(name: Name, ids: Ids, group: Group = "", address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
-    """Take messages back that no consumer holds.
+    """Cancel messages that no consumer holds.
 
     Example: tidemill timeline cancel reminders xmas
     """
@@ -108,7 +110,7 @@ def move(
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Give messages another due time.
+    """Change the due time of messages.
 
     Example: tidemill timeline move reminders xmas --at 2026-12-25T09:00:00Z
     """
@@ -123,12 +125,13 @@ def move(
 
 def list_(
     name: Annotated[
-        str | None, typer.Argument(metavar="[TIMELINE]", help="Whose messages; else all timelines.")
+        str | None,
+        typer.Argument(metavar="[TIMELINE]", help="Timeline whose messages to list. Default: list all timelines."),
     ] = None,
     status: Status = None,
     start: From = None,
     end: To = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="At most so many messages.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="Most messages to list.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
@@ -181,12 +184,12 @@ def histogram(
     name: Name,
     start: From = None,
     end: To = None,
-    buckets: Annotated[int, typer.Option("--buckets", "-n", min=1, max=1_000, help="How many bars.")] = 20,
+    buckets: Annotated[int, typer.Option("--buckets", "-n", min=1, max=1_000, help="Number of bars.")] = 20,
     status: Status = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Show the coming load as bars: how many messages are due when. By default the next hour.
+    """Show as bars how many messages become due when. Default: the next hour.
 
     Example: tidemill timeline histogram reminders --from now --to +1d --buckets 24
     """
@@ -209,7 +212,7 @@ def histogram(
 
 
 def bar_lines(bars: "list[Bar]", columns: int, *, unicode: bool = True) -> list[str]:
-    """One line for each bar: its start, a bar (in eighths of a character, where there are such), its number."""
+    """One line for each bar: its start, the bar (in eighths of a character with Unicode) and its count."""
     width = max(BAR_COLUMNS_MIN, columns - BAR_COLUMNS_TAKEN)
     largest = max((bar.count for bar in bars), default=0) or 1
     lines = []

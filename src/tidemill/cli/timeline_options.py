@@ -1,4 +1,4 @@
-"""What the timeline commands share: where the broker is, times as people write them, and messages as rows."""
+"""Options of the timeline commands: the address of the broker, times, and messages as rows."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS = "127.0.0.1:6174"
 PATIENCE = {"timeout_ms": 5_000, "connect_timeout_ms": 1_000}
-"""Who types a command wants to know soon that nobody answers; a program waits for longer."""
+"""Shorter than the default of programs, so that a user soon sees that no broker answers."""
 BODY_CHARS_MAX = 60
 LOOK_S = 1.0
 
@@ -40,7 +40,7 @@ At = Annotated[str | None, typer.Option("--at", help="Due at this time: 2026-12-
 
 @contextmanager
 def timeline(address: str, name: str, *, group: str = "") -> Iterator["Timeline"]:
-    """The timeline to talk to; the connection ends with the command."""
+    """A client of the timeline. The connection is closed with the command."""
     from tidemill.client.timelines import Timeline
 
     with reached(address), Timeline(address, name, group=group, **PATIENCE) as opened:
@@ -49,7 +49,7 @@ def timeline(address: str, name: str, *, group: str = "") -> Iterator["Timeline"
 
 @contextmanager
 def reached(address: str) -> Iterator[None]:
-    """What is done with the broker at an address; where something else listens, the error says so."""
+    """Turn connection errors into one line, also when another kind of server listens at the address."""
     from tidemill.model.timeline_errors import Unreachable
 
     try:
@@ -61,8 +61,8 @@ def reached(address: str) -> Iterator[None]:
     except Unreachable:
         if any(_listens(place) for place in places):
             raise CommandFailed(
-                f"{address} accepts connections but does not answer as a broker's gRPC door; which port is which, "
-                f"a broker says in its ready line: grpc={DEFAULT_ADDRESS}"
+                f"{address} accepts connections but is not the gRPC server of a broker; use the grpc= address of the "
+                f"broker's ready line, for example grpc={DEFAULT_ADDRESS}"
             ) from None
         raise
 
@@ -78,20 +78,20 @@ def _listens(place: tuple[str, int]) -> bool:
 
 
 def now_ms() -> int:
-    """The time by this machine's clock."""
+    """The current time of this machine."""
     return time.time_ns() // 1_000_000
 
 
 def due_s(after: str | None, at: str | None) -> float:
-    """The due time that `--in` or `--at` names, in seconds since 1970; exactly one of them is given."""
+    """The due time of `--in` or `--at` in seconds since 1970. Exactly one of them is given."""
     if (after is None) == (at is None):
-        raise WrongUse("say when: either --in 5s or --at 2026-12-24T18:00:00Z")
+        raise WrongUse("the due time is missing; give either --in 5s or --at 2026-12-24T18:00:00Z")
     due = now_ms() + duration_ms(after) if after is not None else moment_ms(at or "")
     return due / 1_000
 
 
 def time_s(text: str | None) -> float | None:
-    """A time, or one ahead of now with a plus sign, in seconds since 1970."""
+    """Parse a time, or a time from now with a plus sign, into seconds since 1970."""
     if text is None:
         return None
     ms = now_ms() + duration_ms(text[1:]) if text.startswith("+") else moment_ms(text)
@@ -99,17 +99,17 @@ def time_s(text: str | None) -> float | None:
 
 
 def shown_time(moment: datetime) -> str:
-    """A time to the millisecond, in UTC."""
+    """A time in UTC, with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def text_of(data: bytes | None) -> str | None:
-    """Bytes as text, with a mark for what is none."""
+    """Bytes as text, with a replacement character for bytes that are not text."""
     return None if data is None else data.decode("utf-8", "replace")
 
 
 def row_of(message: "Stored", *, whole: bool) -> dict[str, Any]:
-    """A message as a row; whole for programs, cut for people."""
+    """A message as a row, complete for JSON and shortened for tables."""
     body = text_of(message.body) or ""
     if len(body) > BODY_CHARS_MAX:
         body = body[: BODY_CHARS_MAX - 1] + "…"

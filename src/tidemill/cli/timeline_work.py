@@ -1,4 +1,4 @@
-"""`tidemill timeline work`: a consumer at the terminal. It prints each message with its lateness and completes it."""
+"""`tidemill timeline work`: a consumer that prints each message with its lateness and completes it."""
 
 import asyncio
 import signal
@@ -23,13 +23,15 @@ def work(
     consumer_id: Annotated[str | None, typer.Option("--consumer-id", help="Id of this consumer.")] = None,
     rack: Annotated[str, typer.Option("--rack", help="Rack or zone of this consumer.")] = "",
     max_in_flight: Annotated[int, typer.Option("--max-in-flight", min=1, help="Messages held at a time.")] = 100,
-    lease_ms: Annotated[int, typer.Option("--lease-ms", min=0, help="Length of a lease; 0 is the timeline's.")] = 0,
-    count: Annotated[int, typer.Option("--count", "-n", min=0, help="End after so many; 0 is never.")] = 0,
-    idle: Annotated[str | None, typer.Option("--idle", help="End when nothing came for so long: 5s.")] = None,
+    lease_ms: Annotated[
+        int, typer.Option("--lease-ms", min=0, help="Length of a lease. 0: the timeline's default.")
+    ] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Stop after this many messages. 0: never.")] = 0,
+    idle: Annotated[str | None, typer.Option("--idle", help="Stop after this time without a message: 5s.")] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Lease messages as they fall due, print them with their lateness, and complete them.
+    """Lease messages when they become due, print them with their lateness, and complete them.
 
     Example: tidemill timeline work reminders
     """
@@ -52,7 +54,7 @@ def work(
                 _show(lease, as_json=as_json)
                 completions.add(asyncio.create_task(lease.complete()))
                 done += 1
-                await asyncio.sleep(0)  # completions go out and Ctrl-C is heard between two lines
+                await asyncio.sleep(0)  # lets the loop send completions and handle Ctrl-C
                 if done == count or len(completions) >= COMPLETIONS_MAX:
                     completions = await _settled(completions)
                 if done == count:
@@ -62,9 +64,9 @@ def work(
     try:
         with reached(address):
             asyncio.run(run())
-    except (KeyboardInterrupt, asyncio.CancelledError):  # what was held and not shown has been given back by now
+    except (KeyboardInterrupt, asyncio.CancelledError):  # held messages that were not printed are already released
         remark(_completed(done))
-        if count or idle is not None:  # it had an end that it did not come to
+        if count or idle is not None:  # it stopped before --count or --idle was reached
             raise KeyboardInterrupt from None
         return
     remark(_completed(done))
@@ -75,7 +77,7 @@ def _completed(count: int) -> str:
 
 
 async def _settled(completions: "set[asyncio.Task[None]]") -> "set[asyncio.Task[None]]":
-    """Wait for all; the first refusal ends the command with its line."""
+    """Wait for all completions. The first error ends the command."""
     await asyncio.gather(*completions)
     return set()
 

@@ -1,4 +1,4 @@
-"""`tidemill topic`: create, list, describe, alter, delete topics of any Kafka broker."""
+"""`tidemill topic`: creates, lists, describes, alters and deletes topics of any Kafka broker."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +14,8 @@ from tidemill.cli.connection import (
     answer,
     broker_at,
     describe_topic,
+    kafka_errors,
     pairs,
-    told,
 )
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
@@ -31,7 +31,7 @@ app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_ar
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Configs = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A setting in Kafka's spelling; may be given often."),
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting in Kafka's spelling. Repeatable."),
 ]
 
 
@@ -42,10 +42,10 @@ def create(
         int, typer.Option("--partitions", "-p", help="Number of partitions.", min=1, max=PARTITIONS_MAX)
     ] = 1,
     replication_factor: Annotated[
-        int, typer.Option(help="Copies of each partition; -1 is the broker's default.", min=-1, max=COPIES_MAX)
+        int, typer.Option(help="Replicas of each partition. -1: the broker's default.", min=-1, max=COPIES_MAX)
     ] = -1,
     config: Configs = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="An existing topic is fine.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,
@@ -66,13 +66,13 @@ def create(
     if as_json:
         show_json({"topic": name, "partitions": count, "created": found is None})
     else:
-        done = f"created {name}" if found is None else f"{name} exists already,"
+        done = f"created {name}" if found is None else f"{name} already exists,"
         say(f"{done} with {count} partition{'s' if count != 1 else ''}")
 
 
 @app.command("list")
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="Show the broker's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Also show internal topics.")] = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,
@@ -117,11 +117,11 @@ def alter(
     name: Name,
     config: Configs = None,
     unset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Back to the default; may be given often.")
+        list[str] | None, typer.Option(metavar="NAME", help="Reset a setting to its default. Repeatable.")
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", help="Grow to this many partitions.", min=1, max=PARTITIONS_MAX),
+        typer.Option("--partitions", "-p", help="New number of partitions.", min=1, max=PARTITIONS_MAX),
     ] = None,
     bootstrap: Bootstrap = None,
     access: Client = None,
@@ -186,18 +186,18 @@ def delete(
 def reassign(
     name: Name,
     replicas: Annotated[
-        str | None, typer.Option(metavar="BROKERS", help="Brokers that shall carry it, the first one leads: 1,2,3.")
+        str | None, typer.Option(metavar="BROKERS", help="Brokers of the replicas, the leader first: 1,2,3.")
     ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; all of them without it.")] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Go back to where the partitions were.")] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the move has begun.")] = False,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition. Default: all.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel running moves.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the move has started.")] = False,
     bootstrap: Bootstrap = None,
     access: Client = None,
     as_json: Json = False,
 ) -> None:
-    """Move the replicas of a topic to other brokers, or change how many there are.
+    """Move the replicas of a topic to other brokers, or change their number.
 
-    The new ones copy everything before the old ones go. With several partitions the brokers take turns in leading.
+    New replicas copy the data before old ones are removed. With several partitions the brokers take turns as leader.
 
     Example: tidemill topic reassign orders --replicas 1,2,3
     """
@@ -206,7 +206,7 @@ def reassign(
     from tidemill.model.errors import KafkaError
 
     if (replicas is None) != cancel:
-        raise WrongUse("say where it shall be with --replicas 1,2,3, or --cancel a move")
+        raise WrongUse("nothing to do; give --replicas 1,2,3, or --cancel to cancel a move")
     brokers = _brokers(replicas) if replicas is not None else None
     broker = broker_at(bootstrap, access)
     describe_topic(admin(broker), name)
@@ -232,7 +232,7 @@ def _brokers(text: str) -> tuple[int, ...]:
     try:
         brokers = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise WrongUse(f"--replicas {text!r} is not a list of broker numbers like 1,2,3") from None
+        raise WrongUse(f"--replicas {text!r} is not a list of broker ids like 1,2,3") from None
     if len(set(brokers)) != len(brokers):
         raise WrongUse(f"--replicas {text} names a broker twice")
     return brokers
@@ -251,7 +251,7 @@ def _moves(
 
 
 def _topics(client: "AdminClient") -> dict[str, Any]:
-    with told("list topics"):
+    with kafka_errors("list topics"):
         return dict(client.list_topics(timeout=TIMEOUT_S).topics)
 
 
@@ -272,7 +272,7 @@ def _alter_configs(client: "AdminClient", name: str, overrides: dict[str, str], 
 
 
 def _sizes(broker: "KafkaBroker", name: str, partitions: list[int]) -> dict[int, int]:
-    """Bytes of each partition; the Kafka client of the other questions cannot ask for them."""
+    """The size of each partition in bytes. confluent-kafka cannot request it, so our own client does."""
     from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.model.errors import KafkaError
     from tidemill.model.topics import TopicPartition
@@ -306,7 +306,7 @@ def _partition_rows(client: "AdminClient", broker: "KafkaBroker", name: str) -> 
 
 
 def offsets_of(client: "AdminClient", topic: str, partitions: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Where each partition starts and ends, asked for all of them at once."""
+    """The start and end offsets of each partition, requested for all at once."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 

@@ -1,6 +1,6 @@
-"""A real broker for your tests: `with Broker() as broker: ...`, or the pytest fixture `tidemill_broker`.
+"""A real broker for tests: `with Broker() as broker: ...`, or the pytest fixture `tidemill_broker`.
 
-pytest loads this package in every session, so the names are loaded when they are first used.
+pytest loads this package in every session, so each name is imported at its first use.
 """
 
 import sys
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "VirtualClock"]
 
-_HOMES = {"Broker": "tidemill.testing.broker", "VirtualClock": "tidemill.testing.clock"}
+_MODULES = {"Broker": "tidemill.testing.broker", "VirtualClock": "tidemill.testing.clock"}
 
 
-if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+if not TYPE_CHECKING:  # type checkers use the imports above and must reject other names
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(
                 f"module 'tidemill.testing' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
             )
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_MODULES[name]), name)

@@ -1,7 +1,7 @@
-"""A real broker on free ports, in a thread of the test's process (quick) or in a process of its own (can be killed).
+"""A real broker on free ports, in a thread of the test's process (quick) or in its own process (can be killed).
 
-Everything works as in production: the same node, a data directory, the Kafka, gRPC and HTTP doors. Environment
-variables and settings files of the surroundings are left out, so that a test means the same everywhere.
+The broker is the same node as in production, with a data directory and with Kafka, gRPC and HTTP servers. It ignores
+`TIDEMILL_*` variables and settings files, so that a test gives the same result everywhere.
 """
 
 import shutil
@@ -18,57 +18,57 @@ from tidemill.testing.child import Child
 from tidemill.testing.reset import reset, reset_timelines
 
 ANY_PORT = "127.0.0.1:0"
-DOORS = ("kafka", "grpc", "http")
+SERVERS = ("kafka", "grpc", "http")
 MS_PER_SECOND = 1_000
 
 
 class Runner(Protocol):
-    """How a broker runs: in a thread or as a child process."""
+    """Runs a broker in a thread or as a child process."""
 
     def start(self) -> Mapping[str, Address | None]:
-        """Start it; the addresses of its doors."""
+        """Start the broker and return the addresses of its servers."""
 
     def stop(self) -> None:
-        """Stop it in order."""
+        """Stop the broker cleanly."""
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """End the broker as a power cut would."""
 
     def hold(self, *, held: bool) -> None:
-        """Stop it where it is, or let it go on."""
+        """Suspend the process, or resume it."""
 
     def advance(self, ms: int) -> None:
-        """Let time pass that does not."""
+        """Advance the clock of the broker."""
 
 
 class InThread:
-    """A node in a thread of this process."""
+    """Runs a node in a thread of this process."""
 
     def __init__(self, flags: Mapping[str, str], broker_settings: Mapping[str, str]) -> None:
         logs.quiet_unless_configured()
         self._thread = NodeThread(load(flags, broker=broker_settings))
 
     def start(self) -> Mapping[str, Address | None]:
-        """Start it; the addresses of its doors."""
+        """Start the broker and return the addresses of its servers."""
         self._thread.start()
         node = self._thread.node
         return {"kafka": node.kafka, "grpc": node.grpc, "http": node.http}
 
     def stop(self) -> None:
-        """Stop it in order."""
+        """Stop the broker cleanly."""
         self._thread.stop()
 
     def kill(self) -> None:
-        """A thread cannot be killed."""
-        raise RuntimeError("only a broker in a process of its own can be killed: Broker(process=True)")
+        """Not supported: a thread cannot be killed."""
+        raise RuntimeError("a broker in a thread cannot be killed; start it with Broker(process=True)")
 
     def hold(self, *, held: bool) -> None:
-        """A thread cannot be stopped where it is."""
+        """Not supported: a thread cannot be suspended."""
         del held
-        raise RuntimeError("only a broker in a process of its own can be paused: Broker(process=True)")
+        raise RuntimeError("a broker in a thread cannot be paused; start it with Broker(process=True)")
 
     def advance(self, ms: int) -> None:
-        """Let time pass that does not."""
+        """Advance the clock of the broker."""
         self._thread.call(lambda node: node.advance(ms))
 
 
@@ -79,9 +79,9 @@ class Broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     `settings` are broker settings in Kafka's spelling (`{"num.partitions": 3}`), `flags` those of `tidemill serve`
-    (`{"timelines": "memory:"}`). A `data_dir` that is given stays; otherwise there is a new one, which goes with the
-    broker. In a thread of this process time can pass at once (`advance`); as a `process` of its own it can be killed
-    and paused.
+    (`{"timelines": "memory:"}`). A given `data_dir` is kept. Without one the broker creates a directory and `stop`
+    deletes it. In a thread of this process the clock can be advanced (`advance`). With `process=True` the broker can
+    be killed and paused.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class Broker:
         self._own_folder = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="tidemill-")) if data_dir is None else Path(data_dir)
         self._settings = _texts(settings or {})
-        self._flags = {**dict.fromkeys(DOORS, ANY_PORT), "data-dir": str(self.data_dir), **_texts(flags or {})}
+        self._flags = {**dict.fromkeys(SERVERS, ANY_PORT), "data-dir": str(self.data_dir), **_texts(flags or {})}
         self._addresses: Mapping[str, Address | None] = {}
         self._runner: Runner | None = None
         self._ahead = False
 
     def start(self) -> Self:
-        """Start; ready for clients when this returns. A start that fails leaves nothing."""
+        """Start the broker. It is ready for clients when this returns. A failed start leaves nothing behind."""
         if self._runner is not None:
-            raise RuntimeError("the broker runs already")
+            raise RuntimeError("the broker already runs; call stop() first")
         try:
             self._runner = (Child if self._process else InThread)(self._flags, self._settings)
             self._addresses = self._runner.start()
@@ -114,7 +114,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop in order; a data directory that is the broker's own goes."""
+        """Stop the broker cleanly, and delete its data directory unless one was given."""
         runner, self._runner = self._runner, None
         try:
             if runner is not None:
@@ -124,20 +124,20 @@ class Broker:
                 shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def kill(self) -> None:
-        """End the process at once, as kill -9 does; `restart` brings it back."""
+        """End the process at once, as kill -9 does. `restart` starts it again."""
         if self._runner is not None:
             self._runner.kill()
 
     def pause(self) -> None:
-        """Answer nobody: connections stay, new ones come about, and nothing is heard, as on a network that is cut."""
+        """Suspend the process: connections stay open and new ones are accepted, but no request is answered."""
         self._running().hold(held=True)
 
     def resume(self) -> None:
-        """Go on after `pause`; what was asked meanwhile is answered."""
+        """Resume after `pause`. The broker answers the requests that arrived meanwhile."""
         self._running().hold(held=False)
 
     def restart(self) -> None:
-        """Stop (unless it was killed) and start again: same addresses, same data, at the true time."""
+        """Stop (unless it was killed) and start again with the same addresses and data, at the real time."""
         self._ahead = False
         runner, self._runner = self._runner, None
         if runner is not None:
@@ -146,12 +146,12 @@ class Broker:
         self.start()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for timelines and records for later: what falls due in it is delivered now.
+        """Advance the clock of timelines and delayed records: what becomes due is delivered now.
 
-        Leases end in it, too. The clocks of the test, of clients and of consumer groups stay as they are.
+        Leases expire, too. The clocks of the test, of clients and of consumer groups do not change.
         """
         if seconds < 0:
-            raise ValueError("time does not go back")
+            raise ValueError(f"cannot advance by {seconds} s: the clock only moves forward")
         self._running().advance(round(seconds * MS_PER_SECOND))
         self._ahead = True
 
@@ -166,28 +166,28 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a Kafka client connects to."""
+        """The address for Kafka clients."""
         return str(self._address("kafka"))
 
     @property
     def grpc(self) -> str:
-        """What a timeline client connects to."""
+        """The address for timeline clients."""
         return str(self._address("grpc"))
 
     @property
     def http(self) -> str:
-        """Where the console, the metrics and the health pages are: http://host:port."""
+        """The URL of the console, the metrics and the health pages: http://host:port."""
         return f"http://{self._address('http')}"
 
     def _running(self) -> Runner:
         if self._runner is None:
-            raise RuntimeError("the broker does not run")
+            raise RuntimeError("the broker is not running; call start() first")
         return self._runner
 
-    def _address(self, door: str) -> Address:
-        address = self._addresses.get(door)
+    def _address(self, server: str) -> Address:
+        address = self._addresses.get(server)
         if address is None:
-            raise RuntimeError(f"the {door} door is not open")
+            raise RuntimeError(f"the {server} server is not open; start the broker with its address in `flags`")
         return address
 
     def __enter__(self) -> Self:
@@ -200,5 +200,5 @@ class Broker:
 
 
 def _texts(given: Mapping[str, object]) -> dict[str, str]:
-    """Settings as a file or a command line has them: whoever writes Python writes numbers and booleans."""
+    """Python values as the text of a settings file or a command line."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}

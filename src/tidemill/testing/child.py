@@ -1,6 +1,7 @@
-"""`tidemill serve` as a child process: started until its ready line, stopped by SIGTERM, killed by SIGKILL.
+"""Runs `tidemill serve` as a child process, until SIGTERM stops it or SIGKILL kills it.
 
-It holds the other end of a pipe: when the process that started it is gone, however that ended, so is the broker.
+The child reads a pipe whose other end the parent holds. When the parent ends, however it ends, the pipe closes and the
+broker stops.
 """
 
 import os
@@ -31,11 +32,11 @@ runpy.run_module("tidemill", run_name="__main__", alter_sys=True)
 
 
 class ChildFailed(TidemillError):
-    """The broker's process ended before it was ready, or did not stop in order."""
+    """The broker's process ended before it was ready, or did not stop cleanly."""
 
 
 class Child:
-    """One broker process; what it says goes to `log`, which is forgotten with the process unless one is given."""
+    """One broker process. Its standard error goes to `log`, or to a temporary file that is deleted with the process."""
 
     def __init__(
         self, flags: Mapping[str, str], broker_settings: Mapping[str, str], log: IO[bytes] | None = None
@@ -53,18 +54,18 @@ class Child:
     def pid(self) -> int:
         """The process id."""
         if self._process is None:
-            raise RuntimeError("the broker has not been started")
+            raise RuntimeError("the broker is not running; call start() first")
         return self._process.pid
 
     def start(self) -> Mapping[str, Address | None]:
-        """Start and wait for the ready line; the addresses it names."""
-        surroundings = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        """Start the process, wait for the ready line and return the addresses in it."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=surroundings,
+            env=environment,
             cwd=tempfile.gettempdir(),
             text=True,
         )
@@ -81,35 +82,35 @@ class Child:
         return {name: None if at == "none" else parse_address(at) for name, at in parts.items()}
 
     def stop(self) -> None:
-        """Stop in order, unless it was killed; a broker that ended by itself is an error."""
+        """Stop cleanly, unless it was killed. ChildFailed if the broker ended by itself."""
         try:
             if self._process is not None and not self._killed:
                 self._stop(self._process)
         finally:
-            self._let_go()
+            self._close_pipe()
             self._log.close()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self._killed = True
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._let_go()
+            self._close_pipe()
 
     def hold(self, *, held: bool) -> None:
-        """Stop it where it is, or let it go on."""
+        """Suspend the process, or resume it."""
         os.kill(self.pid, signal.SIGSTOP if held else signal.SIGCONT)
 
     def advance(self, ms: int) -> None:
-        """The clock of another process is out of reach."""
+        """Not supported: the clock of another process cannot be changed."""
         del ms
-        raise RuntimeError("only a broker in a thread can let time pass: Broker(process=False)")
+        raise RuntimeError("the clock of a broker process cannot be advanced; start it with Broker(process=False)")
 
     def _stop(self, process: "subprocess.Popen[str]") -> None:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-            process.send_signal(signal.SIGCONT)  # one that is paused would not hear
+            process.send_signal(signal.SIGCONT)  # a paused process does not handle SIGTERM
         try:
             code = process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -118,7 +119,7 @@ class Child:
         if code != 0:
             raise ChildFailed(f"the broker ended with code {code}: {self._log_tail()}")
 
-    def _let_go(self) -> None:
+    def _close_pipe(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -129,7 +130,7 @@ class Child:
 
 
 def _read_lines(stream: IO[str] | None, lines: "queue.Queue[str]") -> None:
-    """Read until the end, so that the child never waits for a full pipe; the first line, or nothing, is what counts."""
+    """Read to the end of the stream, so that the child never blocks on a full pipe. An empty line marks the end."""
     if stream is not None:
         with stream:
             for line in stream:

@@ -1,14 +1,16 @@
-"""A disk in memory that fails on demand: full, broken, killed at the nth operation, cut off from its power.
+"""A disk in memory that fails on demand: full, broken, killed at the nth operation, or after a power cut.
 
-What it models: each file has the bytes that a reader sees and the image that is safe.
-`fdatasync` makes them equal. A power cut keeps of the unsafe blocks (4 KiB) a random choice: a lost block has its old
-content, or zeros where the file was shorter; the size is somewhere between the old and the new. Names (create,
-rename, remove) are safe after `fsync_dir`; of the later ones a power cut keeps those up to a random one, in their
-order. A failed fdatasync drops what it should have written and reports that once: the next one succeeds and the bytes
-are gone all the same.
+Each file has the bytes that a reader sees and the image that is durable. `fdatasync` makes them equal.
 
-Every choice comes from the given random source, so a seed is a history. Operations that change something are counted;
-`fail_at` names the one that fails and how. Nothing here starts a thread.
+A power cut keeps a random choice of the blocks (4 KiB) that are not durable. A lost block has its old content, or zeros
+where the file was shorter. The file size is between the old and the new one. Names (create, rename, remove) are durable
+after `fsync_dir`. Of later name changes a power cut keeps a random number of the first ones, in order.
+
+A failed fdatasync drops the bytes that it should have written and reports the error once. The next one succeeds
+although the bytes are lost.
+
+Every choice comes from the given random source, so a seed reproduces a run. Operations that change something are
+counted. `fail_at` is the number of the operation that fails, and `fault` says how. No thread is started here.
 """
 
 import asyncio
@@ -26,20 +28,20 @@ T = TypeVar("T")
 
 BLOCK_BYTES = 4096
 TURNS_MAX = 3
-ROOM_MAX = 2**62
+FREE_BYTES_MAX = 2**62
 
 
 class Fault(Enum):
     """How an operation fails."""
 
     EIO = "the disk reports an error, once"
-    ENOSPC = "the disk is full, once; nothing of the write is there"
-    SHORT = "the disk is full, once; half of the write is there"
-    KILL = "the process ends: this operation and all after it do nothing"
+    ENOSPC = "the disk is full, once; nothing is written"
+    SHORT = "the disk is full, once; half of the data is written"
+    KILL = "the process ends: this operation and all later ones do nothing"
 
 
 class _File:
-    """The bytes of one file, and what of them is safe."""
+    """The bytes of one file, and the image of it that is durable."""
 
     __slots__ = ("data", "dropped", "safe")
 
@@ -62,7 +64,7 @@ class _File:
         self.safe = bytes(image)
 
     def drop_unsafe(self) -> None:
-        """What a failed fdatasync does: the blocks count as written, and are not."""
+        """The effect of a failed fdatasync: the blocks count as written, but are not."""
         for block in range(-(-len(self.data) // BLOCK_BYTES)):
             part = slice(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
             if self.data[part] != self.safe[part]:
@@ -82,7 +84,7 @@ class _File:
 
 
 class SimDisk:
-    """A `Disk` whose every failure is chosen by the test."""
+    """A `Disk` whose failures the test chooses."""
 
     def __init__(self, random: Random, *, fail_at: int = -1, fault: Fault = Fault.KILL, quota_bytes: int = -1) -> None:
         self.random = random
@@ -99,7 +101,7 @@ class SimDisk:
         self._next = 3
 
     def power_cut(self) -> "SimDisk":
-        """The disk that the next start finds after the power was gone."""
+        """The disk that the next start finds after a power cut."""
         after = SimDisk(self.random)
         names = dict(self._safe_names)
         for pending in self._pending.values():
@@ -111,7 +113,7 @@ class SimDisk:
         return after
 
     def killed(self) -> "SimDisk":
-        """The disk that the next start finds after the process was killed: nothing that was written is lost."""
+        """The disk that the next start finds after the process was killed. All written bytes are kept."""
         after = SimDisk(self.random)
         for path, file in self._names.items():
             after._put(path, bytes(file.data))
@@ -119,7 +121,7 @@ class SimDisk:
         return after
 
     def flip_bit(self, path: str, position: int, bit: int) -> None:
-        """Damage a file, for its readers and for good."""
+        """Damage a file permanently: readers see the damage, and it is durable."""
         file = self._names[path]
         file.data[position] ^= 1 << bit
         file.sync()
@@ -142,26 +144,26 @@ class SimDisk:
         return self._next
 
     def close(self, file: int) -> None:
-        """Let go of a file."""
+        """Close a file."""
         del self._open[file]
 
     def size(self, path: str) -> int:
-        """Bytes of a file."""
+        """Size of a file in bytes."""
         self._alive()
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return len(self._names[path].data)
 
     def write(self, file: int, buffers: Sequence[Buffer], position: int) -> None:
-        """Write, or a part and an error."""
+        """Write the buffers. On a full disk write a part and raise ENOSPC."""
         data = b"".join(buffers)
         fault = self._count()
-        room = len(data) // 2 if fault is Fault.SHORT else len(data)
+        written = len(data) // 2 if fault is Fault.SHORT else len(data)
         grown = position + len(data) - len(self._open[file].data)
-        if grown > (free := self._room()):
-            room = max(0, len(data) - (grown - free))
-        self._open[file].write(data[:room], position)
-        if room < len(data):
+        if grown > (free := self._free_bytes()):
+            written = max(0, len(data) - (grown - free))
+        self._open[file].write(data[:written], position)
+        if written < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def pread(self, file: int, size: int, position: int) -> bytes:
@@ -170,11 +172,11 @@ class SimDisk:
         return bytes(self._open[file].data[position : position + size])
 
     def pread_cached(self, file: int, size: int, position: int) -> Buffer | None:
-        """Read, or say that it has to be read aside."""
+        """Read, or return None at random to say that the bytes are not in the cache."""
         return self.pread(file, size, position) if self.random.random() < 0.5 else None
 
     def fdatasync(self, file: int) -> None:
-        """Make a file's bytes safe, or drop them and say so."""
+        """Make a file's bytes durable, or drop them and raise FlushFailed."""
         try:
             self._count()
         except OSError as error:
@@ -183,7 +185,7 @@ class SimDisk:
         self._open[file].sync()
 
     def fsync_dir(self, path: str) -> None:
-        """Make the names of a folder safe."""
+        """Make the names in a folder durable."""
         try:
             self._count()
         except OSError as error:
@@ -192,7 +194,7 @@ class SimDisk:
             change(self._safe_names)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file, or a folder with all in it."""
+        """Rename a file, or a folder with its contents."""
         self._alive()
         if old not in self._dirs and old not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
@@ -206,26 +208,26 @@ class SimDisk:
             self._move(old, new, new.rpartition("/")[0])
 
     def truncate(self, file: int, size: int) -> None:
-        """Cut a file; safe only after fdatasync."""
+        """Truncate a file. Durable only after fdatasync."""
         if self._count() is Fault.SHORT:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         del self._open[file].data[size:]
 
     def allocate(self, file: int, size: int) -> None:
-        """Zeros up to `size`, if there is room for them."""
-        if self._count() is Fault.SHORT or size - len(self._open[file].data) > self._room():
+        """Extend a file with zeros up to `size`. ENOSPC if the disk has too little space."""
+        if self._count() is Fault.SHORT or size - len(self._open[file].data) > self._free_bytes():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         data = self._open[file].data
         data.extend(bytes(max(0, size - len(data))))
 
     def list(self, path: str) -> list[str]:
-        """The names of files in a folder, and of folders."""
+        """The names of the files and folders in a folder."""
         self._alive()
         inside = [name for name in (*self._names, *self._dirs) if name.startswith(f"{path}/")]
         return sorted({name.removeprefix(f"{path}/").split("/")[0] for name in inside})
 
     def make_dir(self, path: str) -> None:
-        """Make a folder; safe at once."""
+        """Create a folder. Durable at once."""
         self._count()
         parts = path.split("/")
         self._dirs.update("/".join(parts[: count + 1]) for count in range(len(parts)))
@@ -246,18 +248,18 @@ class SimDisk:
         self._dirs.discard(path)
 
     async def aside(self, call: Callable[[], T]) -> T:
-        """Run the call after a few turns of the loop."""
+        """Run the call after a random number of event loop iterations."""
         for _ in range(self.random.randint(0, TURNS_MAX)):
             await asyncio.sleep(0)
         return call()
 
     def shutdown(self) -> None:
-        """Nothing to end."""
+        """Does nothing: there is no thread to stop."""
 
-    def _room(self) -> int:
-        """Bytes that files may still grow."""
+    def _free_bytes(self) -> int:
+        """Bytes by which files may still grow."""
         if self.quota_bytes < 0:
-            return ROOM_MAX
+            return FREE_BYTES_MAX
         return max(0, self.quota_bytes - sum(len(one.data) for one in self._names.values()))
 
     def _put(self, path: str, data: bytes) -> None:
@@ -288,7 +290,7 @@ class SimDisk:
             raise OSError(errno.EIO, "the process was killed")
 
     def _count(self) -> Fault | None:
-        """Count an operation; raise when it is the one that fails, except for a short write."""
+        """Count an operation. Raise if it is the one that fails, except for a short write."""
         self._alive()
         self.operations += 1
         if self.operations - 1 != self.fail_at:

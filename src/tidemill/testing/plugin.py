@@ -1,7 +1,7 @@
-"""pytest fixtures, found by pytest itself wherever Tidemill is installed.
+"""pytest fixtures. pytest finds them by itself wherever Tidemill is installed.
 
-`tidemill_broker` is a running broker without topics and groups: one broker serves the whole session and is made new
-before each test that asks for it.
+`tidemill_broker` is a running broker without topics and groups. One broker serves the whole session and is reset before
+each test that uses it.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def tidemill_session_broker() -> "Iterator[Broker]":
-    """The broker behind `tidemill_broker`; on its own it keeps what earlier tests left."""
+    """The broker behind `tidemill_broker`. Used directly, it keeps the data of earlier tests."""
     from tidemill.testing.broker import Broker  # noqa: PLC0415 -- pytest loads this module in every session
 
     with Broker() as broker:

@@ -1,4 +1,4 @@
-"""Makes a broker look new, through its Kafka door: the way works for a broker in any process."""
+"""Resets a broker through its Kafka and gRPC servers, so that it works for a broker in any process."""
 
 import time
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ DELETING = "deleting"
 
 
 def reset(bootstrap_servers: str) -> None:
-    """Delete every topic that is not the broker's own, and every group that has no members."""
+    """Delete every topic that is not internal, and every group without members."""
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 -- only tests that reset need a client
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
@@ -24,7 +24,7 @@ def reset(bootstrap_servers: str) -> None:
 
 
 def reset_timelines(grpc: str) -> None:
-    """Delete every timeline with its messages, and wait until they are gone: deletion goes on in the background."""
+    """Delete every timeline with its messages, and wait until the background deletion has finished."""
     from tidemill.client.timelines import Timeline  # noqa: PLC0415 -- as above
 
     deadline = time.monotonic() + TIMEOUT_S
@@ -34,7 +34,7 @@ def reset_timelines(grpc: str) -> None:
                 timeline.delete()
         while client.timelines():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"timelines were not deleted within {TIMEOUT_S:g} s")
+                raise TimeoutError(f"the broker did not delete all timelines within {TIMEOUT_S:g} s")
             time.sleep(POLL_S)
 
 

@@ -69,14 +69,14 @@ def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
 
 def test_what_is_no_address_of_a_store_is_told(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, grpc="127.0.0.1:0", timelines="postgresql://ann:secret@host:port/shop")
-    with pytest.raises(InvalidConfig, match=r"postgresql://host:port/shop is no address of PostgreSQL: .*--timelines"):
+    with pytest.raises(InvalidConfig, match=r"postgresql://host:port/shop is not a PostgreSQL address: .*--timelines"):
         asyncio.run(Node(settings).start())
 
 
 def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, grpc="127.0.0.1:0", timelines="postgresql://ann:secret@127.0.0.1:1/shop")
     with pytest.raises(
-        StoreUnavailable, match=r"does \S+127.0.0.1:1/shop answer, and is --timelines right\?"
+        StoreUnavailable, match=r"check that \S+127.0.0.1:1/shop runs and that --timelines is correct"
     ) as raised:
         asyncio.run(Node(settings).start())
     assert "secret" not in str(raised.value)

@@ -51,11 +51,11 @@ def test_a_disk_without_room_for_a_number_is_no_reason_not_to_start(
 
 
 def test_a_person_is_told_what_to_type() -> None:
-    told = process.what_to_try(Address("127.0.0.1", 9092), Address("::1", 8080))
+    told = process.first_commands(Address("127.0.0.1", 9092), Address("::1", 8080))
     assert "http://[::1]:8080/" in told
     assert "tidemill topic create orders --partitions 3\n" in told
-    assert "--bootstrap 127.0.0.1:19092\n" in process.what_to_try(Address("127.0.0.1", 19092), None)
-    assert "tidemill" not in process.what_to_try(None, None)
+    assert "--bootstrap 127.0.0.1:19092\n" in process.first_commands(Address("127.0.0.1", 19092), None)
+    assert "tidemill" not in process.first_commands(None, None)
 
 
 def test_a_process_takes_as_many_files_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,9 +109,9 @@ def test_the_summary() -> None:
 
 def test_what_must_not_happen_fails() -> None:
     run._judge(LATER, drained=False)
-    with pytest.raises(CommandFailed, match="3 reminders came before they were due"):
+    with pytest.raises(CommandFailed, match="3 reminders were delivered before they were due"):
         run._judge(replace(LATER, reminders_early=3), drained=False)
-    with pytest.raises(CommandFailed, match="600 orders were written and 500 aggregated"):
+    with pytest.raises(CommandFailed, match="600 orders were written, but 500 aggregated"):
         run._judge(LATER, drained=True)
 
 

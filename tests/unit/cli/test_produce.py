@@ -59,8 +59,8 @@ def test_a_wait_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == "orders partition 0 offset 7\n"
     assert err == (
-        "the broker has not taken every record for 10 s, and is asked again; how it is, says: tidemill cluster status; "
-        "Ctrl-C gives up\n"
+        "the broker has not accepted all records for 10 s, retrying; check it with: tidemill cluster status; "
+        "Ctrl-C stops\n"
     )
 
 
@@ -75,7 +75,7 @@ def test_who_gives_up_learns_what_was_written(
     def give_up(_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(produce._Run, "_say_that_it_waits", give_up)
+    monkeypatch.setattr(produce._Run, "_report_waiting", give_up)
     with pytest.raises(KeyboardInterrupt):
         sending(4).send(lines(), lambda _: None)
     assert capsys.readouterr().err == "stopped: 0 records are known to be written to orders\n"

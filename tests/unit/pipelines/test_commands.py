@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill.cli.main import main
-from tidemill.cli.pipeline_lake import told_batches
+from tidemill.cli.pipeline_lake import batch_reporter
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.lake.interface import CommitStep
 from tidemill.pipelines.lake.opening import open_lake
@@ -41,13 +41,13 @@ def test_an_audit_is_a_table_and_an_exit_code(tmp_path: Path, capsys: pytest.Cap
 def test_a_new_pipeline_has_not_run_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "shop"
     assert main(["pipeline", "status", str(tmp_path)]) == 1
-    assert "make one with: tidemill pipeline init shop" in capsys.readouterr().err
+    assert "create one with: tidemill pipeline init shop" in capsys.readouterr().err
     assert main(["pipeline", "init", str(root)]) == 0
     assert f"wrote {root / 'pipeline.yml'}" in capsys.readouterr().out
     assert main(["pipeline", "init", str(root)]) == 1
     assert "is not empty" in capsys.readouterr().err
     assert main(["pipeline", "status", str(tmp_path)]) == 0
-    assert capsys.readouterr().err == f"{root} never ran; start it with: tidemill pipeline run {root}\n"
+    assert capsys.readouterr().err == f"{root} has never run; start it with: tidemill pipeline run {root}\n"
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,9 +69,9 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
             "run shop --master k8s",
             "--master is k8s; write local[4], spark://host:7077, yarn or k8s://https://host:6443",
         ),
-        ("run shop --runner fast", "there is no runner fast; there are streaming, declarative"),
+        ("run shop --runner fast", "there is no runner fast; use one of streaming, declarative"),
         ("archive orders --to lake --remote x", "--remote is x; write sc://host:15002, the address of a Spark Connect"),
-        ("report --to shop/pipeline.yml", "--to is shop/pipeline.yml, which is a file; name a folder"),
+        ("report --to shop/pipeline.yml", "--to shop/pipeline.yml is a file; name a folder"),
         *(
             (
                 f"{words} {place}",
@@ -103,5 +103,5 @@ def test_a_file_url_is_the_local_folder(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_reports_of_spark_connect_that_leave_out_the_rows_are_counted_as_none() -> None:
     rows: list[int] = []
-    told_batches(rows.append, follow=True)({"orders": [{"batchId": 0, "timestamp": "2026-11-16T10:00:00Z"}]})
+    batch_reporter(rows.append, follow=True)({"orders": [{"batchId": 0, "timestamp": "2026-11-16T10:00:00Z"}]})
     assert rows == [0]

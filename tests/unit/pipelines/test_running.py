@@ -284,4 +284,4 @@ def test_what_a_declarative_pipeline_cannot_write_is_told(tmp_path: Path, capsys
     with pytest.raises(WrongSpec, match=r"sinks\.revenue is of kind topic in mode update; the declarative runner"):
         check_declarative(load(tmp_path / "shop"))
     assert main(["pipeline", "run", str(tmp_path / "shop"), "--runner", "quick"]) == 2
-    assert "there is no runner quick; there are streaming, declarative" in capsys.readouterr().err
+    assert "there is no runner quick; use one of streaming, declarative" in capsys.readouterr().err

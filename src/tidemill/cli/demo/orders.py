@@ -17,12 +17,12 @@ QUANTITY_MAX = 5
 TICK_S = 0.05
 FLUSH_S = 60.0
 QUIET = 0
-"""librdkafka's log level for clients whose broker stops when they do."""
+"""librdkafka's log level for clients whose broker stops at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a customer bought."""
+    """One order of a customer."""
 
     id: int
     item: str
@@ -42,23 +42,23 @@ def draw(choice: random.Random, number: int, at: datetime) -> Order:
 
 
 class Orders:
-    """Writes orders at a rate, until it is told to stop."""
+    """Writes orders at a given rate until `stop`."""
 
     def __init__(self, servers: str, rate: float, seed: int) -> None:
         self.written = 0
         self.failed = 0
         self._rate = rate
-        self._random = random.Random(seed)  # noqa: S311 - goods in a shop, not secrets
+        self._random = random.Random(seed)  # noqa: S311 - demo data, no security
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "acks": "all", "log_level": QUIET})
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-orders", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more; what was written is counted when this returns."""
+        """Stop writing. All written orders are counted when this returns."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -78,7 +78,7 @@ class Orders:
         while True:
             try:
                 self._producer.produce(TOPIC, value, order.customer.encode(), on_delivery=self._delivered)
-            except BufferError:  # faster than the broker takes them: let it catch up
+            except BufferError:  # the queue is full: wait for the broker
                 self._producer.poll(TICK_S)
             else:
                 return

@@ -1,11 +1,11 @@
-"""How fast a count grows: over the last second while it does, over all of the time when it is over."""
+"""The rate of a growing count: over the last second during the run, over the whole time at the end."""
 
 SPAN_S = 1.0
-"""A moment is too short to tell a rate."""
+"""The shortest time for which a rate is computed."""
 
 
 class Pace:
-    """The rate of one count that began at 0."""
+    """The rate of one count that starts at 0."""
 
     def __init__(self, began_s: float) -> None:
         self._began_s = self._marked_s = began_s
@@ -13,14 +13,14 @@ class Pace:
         self._rate = 0.0
 
     def lately(self, now_s: float, count: int) -> float:
-        """Per second over the last second or so."""
+        """The rate per second over about the last second."""
         if now_s - self._marked_s >= SPAN_S:
             self._rate = _rate(count - self._marked, now_s - self._marked_s)
             self._marked_s, self._marked = now_s, count
         return self._rate
 
     def overall(self, ended_s: float, count: int) -> float:
-        """Per second from the beginning to the end."""
+        """The rate per second from start to end."""
         return _rate(count, ended_s - self._began_s)
 
 

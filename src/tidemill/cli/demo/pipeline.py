@@ -1,12 +1,12 @@
-"""The Spark pipeline of the demo, a program of its own: orders -> revenue per minute and item -> topic and Parquet.
+"""The Spark pipeline of the demo, a separate program: orders -> revenue per minute and item -> topic and Parquet.
 
-`python -m tidemill.cli.demo.pipeline SERVERS FOLDER`. Spark has its own process because the JVM and its Python take
-seconds of a core while they start, which the broker's timelines would feel. It tells how it goes in JSON lines on
-standard output. When standard input ends (the demo wants it to stop, or is gone) it takes what is left in the topic,
-stops Spark and ends.
+`python -m tidemill.cli.demo.pipeline SERVERS FOLDER`. Spark runs in its own process, because the JVM and its Python use
+seconds of a core while they start, which would delay the broker's timelines. It reports its progress in JSON lines on
+standard output. When standard input ends (the demo stops it, or has ended), it processes the rest of the topic, stops
+Spark and ends.
 
-The totals of a minute and an item only grow and are written under one key, so a micro-batch that runs twice changes
-nothing: readers take the newest record of a key, or the largest row of a minute and item in the Parquet folder.
+The totals of a minute and an item only grow and have one key, so a micro-batch that runs twice changes nothing. Readers
+take the newest record of a key, or the largest row of a minute and item in the Parquet folder.
 """
 
 import json
@@ -24,17 +24,17 @@ TRIGGER = "2 seconds"
 LATE = "10 minutes"
 POLL_S = 0.5
 DRAIN_S = 60.0
-"""The demo has its own patience and ends this process when it is over; this one counts when the demo is gone."""
+"""Used only when the demo has ended. Otherwise the demo stops this process after its own timeout."""
 SCHEMA = "id BIGINT, item STRING, price DOUBLE, quantity INT, customer STRING, at TIMESTAMP"
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}"
 
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
 def main() -> None:
     """Run until standard input ends."""
     servers, folder = sys.argv[1], Path(sys.argv[2])
-    tell = _channel()
+    report = _channel()
     stopping = threading.Event()
     threading.Thread(target=_wait_for_end, args=(stopping,), daemon=True).start()
     try:
@@ -42,28 +42,28 @@ def main() -> None:
         if stopping.is_set():
             return
         query = _start(spark, servers, folder)
-    except Exception as error:  # noqa: BLE001 - the demo goes on without Spark, whatever is wrong with it
-        tell(state="unavailable", reason=_line(error))
+    except Exception as error:  # noqa: BLE001 - the demo continues without Spark after any error
+        report(state="unavailable", reason=_line(error))
         return
-    tell(state="running")
+    report(state="running")
     try:
-        drained = _follow(query, stopping, tell)
-        tell(state="finished" if drained else "stopped")
+        drained = _follow(query, stopping, report)
+        report(state="finished" if drained else "stopped")
     except Exception as error:  # noqa: BLE001 - as above
-        tell(state="failed", reason=_line(error))
+        report(state="failed", reason=_line(error))
     spark.stop()
 
 
-def _channel() -> Tell:
-    """Standard output for the demo alone: what Spark and Java print there goes to standard error."""
+def _channel() -> Report:
+    """A writer of JSON lines to standard output. The output of Spark and Java goes to standard error instead."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def tell(**facts: object) -> None:
+    def report(**facts: object) -> None:
         out.write(json.dumps(facts) + "\n")
         out.flush()
 
-    return tell
+    return report
 
 
 def _wait_for_end(stopping: threading.Event) -> None:
@@ -79,14 +79,14 @@ def _session(folder: Path) -> Any:
         "spark.driver.memory": "1g",
         "spark.local.dir": str(folder / "spark-local"),
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
-        "spark.sql.shuffle.partitions": "1",  # a few rows a minute: more tasks are more Python processes to start
+        "spark.sql.shuffle.partitions": "1",  # a few rows a minute: more tasks would only start more Python processes
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
     return session(name="tidemill demo", options=options)
 
 
 def _start(spark: Any, servers: str, folder: Path) -> Any:
-    """The query: totals that changed in a micro-batch go to the topic and to a folder of the micro-batch."""
+    """Start the query. The totals that changed in a micro-batch go to the topic and to a folder of the micro-batch."""
     source = {
         "kafka.bootstrap.servers": servers,
         "subscribe": ORDERS,
@@ -125,33 +125,33 @@ def _start(spark: Any, servers: str, folder: Path) -> Any:
     return started.option("checkpointLocation", checkpoint).queryName("revenue").start()
 
 
-def _follow(query: Any, stopping: threading.Event, tell: Tell) -> bool:
-    """Tell every micro-batch; at the end take what is left and stop. Whether nothing is left."""
+def _follow(query: Any, stopping: threading.Event, report: Report) -> bool:
+    """Report every micro-batch. At the end process the rest and stop. Returns whether nothing is left."""
     seen = -1
     while not stopping.wait(POLL_S):
-        seen = _tell_batches(query, seen, tell)
+        seen = _report_batches(query, seen, report)
         if not query.isActive:
             raise query.exception() or RuntimeError("the query has ended")
     drain = threading.Thread(target=query.processAllAvailable, daemon=True)
     drain.start()
     drain.join(DRAIN_S)
     drained = query.isActive and not drain.is_alive()
-    _tell_batches(query, seen, tell)
+    _report_batches(query, seen, report)
     query.stop()
     return drained
 
 
-def _tell_batches(query: Any, seen: int, tell: Tell) -> int:
+def _report_batches(query: Any, seen: int, report: Report) -> int:
     for progress in query.recentProgress:
         if progress["batchId"] > seen and progress["numInputRows"]:
             seen = progress["batchId"]
             took_ms = progress["durationMs"].get("triggerExecution", 0)
-            tell(batch=seen, rows=progress["numInputRows"], took_ms=took_ms)
+            report(batch=seen, rows=progress["numInputRows"], took_ms=took_ms)
     return seen
 
 
 def _line(error: BaseException) -> str:
-    """The first line of what an exception says; Spark's have dozens."""
+    """The first line of an exception's text. Spark's texts have dozens."""
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name} is not installed; pip install 'tidemill[spark]'"
     text = str(error).strip() or type(error).__name__

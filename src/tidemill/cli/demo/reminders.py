@@ -1,8 +1,9 @@
-"""Reminders on a timeline: some are scheduled all the time, a few seconds ahead, and a worker measures how late they
-come. None may ever be early.
+"""Reminders on a timeline: schedules messages a few seconds ahead, and measures how late a worker gets them.
 
-They talk to the broker through its gRPC door as any client does, but on the event loop of the broker's thread: gRPC has
-one poller for all loops of a process, which complains when one of them is closed.
+No message may ever be early.
+
+The client uses the broker's gRPC server, but runs on the event loop of the broker's thread. gRPC has one poller for all
+loops of a process, which logs errors when one of them is closed.
 """
 
 import asyncio
@@ -22,12 +23,12 @@ PER_TICK = 5
 TICK_S = 0.25
 AHEAD_S = (1.0, 4.0)
 MEASURED_MAX = 10_000
-"""So many of the newest measurements make the percentiles."""
+"""The number of newest measurements in the percentiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """How late messages came, in milliseconds."""
+    """Percentiles of the lateness of messages, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
@@ -35,7 +36,7 @@ class Lateness:
 
 
 def lateness(measured_ms: list[float]) -> Lateness | None:
-    """The percentiles; None without measurements."""
+    """The percentiles. None without measurements."""
     if not measured_ms:
         return None
     ordered = sorted(measured_ms)
@@ -44,7 +45,7 @@ def lateness(measured_ms: list[float]) -> Lateness | None:
 
 
 class Reminders:
-    """Schedules and works off, until it is told to stop."""
+    """Schedules and consumes messages until `stop`."""
 
     def __init__(self, broker: NodeThread, seed: int) -> None:
         self.scheduled = 0
@@ -52,7 +53,7 @@ class Reminders:
         self.early = 0
         self.error: BaseException | None = None
         self._broker = broker
-        self._random = random.Random(seed)  # noqa: S311 - times of reminders, not secrets
+        self._random = random.Random(seed)  # noqa: S311 - demo data, no security
         self._began_ms = time.time() * 1_000
         self._measured_ms: deque[float] = deque(maxlen=MEASURED_MAX)
         self._stopping = asyncio.Event()
@@ -60,15 +61,15 @@ class Reminders:
 
     @property
     def lateness(self) -> Lateness | None:
-        """Of the newest messages."""
+        """The lateness of the newest messages."""
         return lateness(list(self._measured_ms))
 
     def start(self) -> None:
-        """Begin to schedule and to work."""
+        """Start scheduling and consuming."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End both; what is not due yet stays on the timeline."""
+        """Stop both. Messages that are not due stay on the timeline."""
         if self._thread.is_alive():
             self._broker.call(self._ask_to_stop)
             self._thread.join()
@@ -79,7 +80,7 @@ class Reminders:
     def _run(self) -> None:
         try:
             self._broker.call(self._serve, threading.TIMEOUT_MAX)
-        except Exception as error:  # noqa: BLE001 - the command tells it
+        except Exception as error:  # noqa: BLE001 - the command reports it
             self.error = error
 
     async def _serve(self, node: Node) -> None:
@@ -120,7 +121,7 @@ class Reminders:
     def _measure(self, lease: AsyncLease) -> None:
         due_ms = lease.due.timestamp() * 1_000
         self.delivered += 1
-        if due_ms < self._began_ms:  # left over from an earlier demo on the same data: late by the time between
+        if due_ms < self._began_ms:  # from an earlier demo on the same data: its lateness includes the time between
             return
         late_ms = round(time.time() * 1_000 - due_ms, 3)
         self.early += late_ms < 0

@@ -1,7 +1,8 @@
-"""The Spark pipeline as the demo sees it: a child process that tells its progress, and the topic that it writes.
+"""The Spark pipeline from the demo's side: a child process that reports its progress, and its output topic.
 
-The child leads a process group (`start_new_session`), so Ctrl-C at the terminal reaches only the demo, which then ends
-the child by closing its standard input. Whatever happens, the whole group is killed at the end: no JVM stays behind.
+The child leads a process group (`start_new_session`), so that Ctrl-C at the terminal reaches only the demo. The demo
+stops the child by closing its standard input. At the end the whole group is killed in every case, so that no JVM is
+left.
 """
 
 import contextlib
@@ -23,13 +24,13 @@ from tidemill.cli.demo.pipeline import REVENUE
 
 STARTING, RUNNING, UNAVAILABLE, FAILED = "starting", "running", "unavailable", "failed"
 FINISHED, STOPPED = "finished", "stopped"
-"""It ended with everything taken, or before that."""
+"""It ended after all orders were processed, or before."""
 LOG = "spark.log"
 POLL_S = 0.1
 MESSAGES_MAX = 10_000
 RECOUNT_S = 30.0
 KERNELS = {"TIDEMILL_KERNELS": "python"}
-"""A few hundred records a second need no compiled kernels, and a demo should not wait for the compiler."""
+"""A few hundred records per second need no compiled kernels, and the demo should not wait for the compiler."""
 
 
 class Pipeline:
@@ -57,18 +58,18 @@ class Pipeline:
 
     @property
     def pid(self) -> int:
-        """The process, which leads a session and a group of the same number."""
+        """The process id, which is also the id of its session and group."""
         return self._process.pid
 
     @property
     def gone(self) -> bool:
-        """Whether it ended by itself, or never began."""
+        """Whether it ended by itself, or never started."""
         return self.state in {UNAVAILABLE, FAILED}
 
     def stop(self, patience_s: float, hurry: threading.Event, *, whole: bool = False) -> None:
-        """Let it take what is left and end; after `patience_s`, or when in a hurry, end it at once.
+        """Let it process the rest and end. Kill it after `patience_s`, or when `hurry` is set.
 
-        One that is still starting has taken nothing: it is waited for only when the `whole` result is wanted.
+        A pipeline that is still starting has processed nothing. It is awaited only when the `whole` result is wanted.
         """
         if self._stopping:
             return
@@ -81,7 +82,7 @@ class Pipeline:
                 self._process.stdin.close()
             while self._reader.is_alive() and time.monotonic() < deadline and not hurry.is_set():
                 self._reader.join(POLL_S)
-        with contextlib.suppress(ProcessLookupError):  # not reaped yet, so the number is still its own
+        with contextlib.suppress(ProcessLookupError):  # not reaped yet, so the process id is still valid
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
@@ -94,20 +95,20 @@ class Pipeline:
         if self._stopping:
             self.state = self.state if self.state == FINISHED else STOPPED
         elif self.state in {STARTING, RUNNING}:
-            self.state, self.reason = FAILED, f"it ended without a word; see {LOG}"
+            self.state, self.reason = FAILED, f"it ended without a report; see {LOG}"
 
-    def _take(self, told: Mapping[str, Any]) -> None:
-        if "batch" in told:
+    def _take(self, event: Mapping[str, Any]) -> None:
+        if "batch" in event:
             self.batches += 1
-            self.rows += told["rows"]
-            self.took_ms = told["took_ms"]
+            self.rows += event["rows"]
+            self.took_ms = event["took_ms"]
         else:
-            self.reason = told.get("reason", "")
-            self.state = told["state"]
+            self.reason = event.get("reason", "")
+            self.state = event["state"]
 
 
 class Totals:
-    """What the topic says: the newest record of a minute and an item is its total."""
+    """The totals in the output topic: the newest record of a minute and an item."""
 
     def __init__(self, servers: str) -> None:
         options = {
@@ -124,24 +125,24 @@ class Totals:
 
     @property
     def orders(self) -> int:
-        """How many orders have been aggregated."""
+        """The number of aggregated orders."""
         return sum(row["orders"] for row in self._rows.values())
 
     @property
     def by_item(self) -> dict[str, float]:
-        """Revenue by item, the best first."""
+        """Revenue by item, highest first."""
         sums: dict[str, float] = {}
         for row in self._rows.values():
             sums[row["item"]] = round(sums.get(row["item"], 0.0) + row["revenue"], 2)
         return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
 
     def take(self) -> None:
-        """Take what has arrived."""
+        """Read the records that have arrived."""
         for message in self._consumer.consume(MESSAGES_MAX, 0):
             self._take(message)
 
     def recount(self) -> bool:
-        """Read the topic once more from its beginning to its end; whether the end was reached in time."""
+        """Read the topic again from beginning to end. Returns whether the end was reached in time."""
         self._from_beginning()
         deadline = time.monotonic() + RECOUNT_S
         while time.monotonic() < deadline:
@@ -159,7 +160,7 @@ class Totals:
         self._consumer.assign([TopicPartition(REVENUE, 0, OFFSET_BEGINNING)])
 
     def _take(self, message: Message) -> bool:
-        """Whether this is the end of the topic."""
+        """Add a record. Returns whether the end of the topic was reached."""
         error = message.error()
         if error is not None:
             return bool(error.code() == KafkaError._PARTITION_EOF)  # noqa: SLF001 - its public name

@@ -1,8 +1,7 @@
-"""`tidemill demo`: starts the parts, shows them, and ends them in order.
+"""`tidemill demo`: starts the parts, displays them, and stops them in order.
 
-Order of the end: orders and reminders stop first, then the pipeline takes what is left, and the broker is last, because
-all of them talk to it. The first Ctrl-C (or SIGTERM, or the end of --duration) begins this; the second one does
-not wait for the pipeline.
+Orders and reminders stop first, then the pipeline processes the rest, and the broker stops last, because all others use
+it. The first Ctrl-C (or SIGTERM, or the end of --duration) starts this. The second one does not wait for the pipeline.
 """
 
 import contextlib
@@ -36,19 +35,19 @@ from tidemill.cli.output import say, show_json
 from tidemill.model.errors import TopicAlreadyExists
 from tidemill.settings import ROWS, Address, load, parse_address
 
-DOORS = ("kafka", "grpc", "http")
+SERVERS = ("kafka", "grpc", "http")
 REFRESH_S = 0.25
 RATE_MAX = 100_000.0
 ASKED_PATIENCE_S = 8.0
-"""How long somebody at a terminal waits for the last micro-batch."""
+"""How long a stop by Ctrl-C waits for the last micro-batch."""
 TIMED_PATIENCE_S = 100.0
-"""How long a run with --duration does: it wants the whole result."""
-DEFAULTS = {row.name: parse_address(row.default) for row in ROWS if row.name in DOORS}
+"""How long a run with --duration waits, because it needs the whole result."""
+DEFAULTS = {row.name: parse_address(row.default) for row in ROWS if row.name in SERVERS}
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the command line asks for."""
+class DemoOptions:
+    """The options of the command."""
 
     folder: Path
     rate: float
@@ -58,51 +57,58 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """Somebody wants it to end, or to end at once."""
+class StopRequest:
+    """Whether a signal asked the demo to stop, and to stop at once."""
 
     asked: threading.Event = field(default_factory=threading.Event)
     hurry: threading.Event = field(default_factory=threading.Event)
 
     def on_signal(self, _: int, __: FrameType | None) -> None:
-        """The second signal is in a hurry."""
+        """Stop at the first signal, and at once at the second one."""
         (self.hurry if self.asked.is_set() else self.asked).set()
 
 
 def demo(
-    duration: Annotated[float, typer.Option("--duration", min=0, help="End after so many seconds; 0 is never.")] = 0,
+    duration: Annotated[float, typer.Option("--duration", min=0, help="Stop after this many seconds. 0: never.")] = 0,
     rate: Annotated[float, typer.Option("--rate", min=0, max=RATE_MAX, help="Orders per second.")] = 200,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same orders.")] = 1,
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave the Spark pipeline out.")] = False,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Run without the Spark pipeline.")] = False,
     data_dir: Annotated[
         Path | None,
         typer.Option(
             "--data-dir",
             metavar="PATH",
             parser=local_folder,
-            help="Where everything is kept; a folder that goes unless given.",
+            help="Data directory. Default: a temporary one.",
         ),
     ] = None,
-    kafka: Annotated[str | None, typer.Option("--kafka", help="Kafka door; 127.0.0.1:9092, or a free port.")] = None,
-    grpc: Annotated[str | None, typer.Option("--grpc", help="gRPC door; 127.0.0.1:6174, or a free port.")] = None,
-    http: Annotated[str | None, typer.Option("--http", help="HTTP door; 127.0.0.1:8080, or a free port.")] = None,
+    kafka: Annotated[
+        str | None, typer.Option("--kafka", help="Kafka address. Default: 127.0.0.1:9092, or a free port.")
+    ] = None,
+    grpc: Annotated[
+        str | None, typer.Option("--grpc", help="gRPC address. Default: 127.0.0.1:6174, or a free port.")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", help="HTTP address. Default: 127.0.0.1:8080, or a free port.")
+    ] = None,
     patience: Annotated[
-        float | None, typer.Option("--patience", min=0, help="Seconds that Spark has at the end to take the rest.")
+        float | None,
+        typer.Option("--patience", min=0, help="Seconds to wait at the end for Spark to process the rest."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show it all: a broker, a stream of orders, reminders on a timeline, and a Spark pipeline. Ctrl-C ends it.
+    """Run a broker, a stream of orders, reminders on a timeline and a Spark pipeline. Ctrl-C stops everything.
 
     Example: tidemill demo --duration 60
     """
-    addresses = {name: given or free_address(name) for name, given in zip(DOORS, (kafka, grpc, http), strict=True)}
+    addresses = {name: given or free_address(name) for name, given in zip(SERVERS, (kafka, grpc, http), strict=True)}
     if "none" in addresses.values():
-        raise WrongUse("the demo needs all three doors; give host:port")
-    with _signals() as ending, _folder(data_dir) as folder:
-        wishes = Wishes(folder, rate, seed, not no_spark, addresses)
+        raise WrongUse("the demo needs its Kafka, gRPC and HTTP servers; give host:port instead of none")
+    with _signals() as request, _folder(data_dir) as folder:
+        options = DemoOptions(folder, rate, seed, not no_spark, addresses)
         shown = screen(as_json=as_json)
         try:
-            last, drained = _run(wishes, shown, ending, duration, patience)
+            last, drained = _run(options, shown, request, duration, patience)
         finally:
             shown.close()
     if as_json:
@@ -113,7 +119,7 @@ def demo(
 
 
 def free_address(name: str) -> str:
-    """The usual address of a door, or one with any port when somebody else has that one."""
+    """The default address of a server, or any port if another process uses it."""
     usual = DEFAULTS[name]
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -125,36 +131,36 @@ def free_address(name: str) -> str:
 
 
 def _run(
-    wishes: Wishes, shown: Screen, ending: Ending, duration: float, patience: float | None
+    options: DemoOptions, shown: Screen, request: StopRequest, duration: float, patience: float | None
 ) -> tuple[Snapshot, bool]:
-    with Demo(wishes) as running:
+    with Demo(options) as running:
         shown.note(running.welcome())
         deadline = time.monotonic() + (duration or float("inf"))
-        while not ending.asked.wait(REFRESH_S) and time.monotonic() < deadline:
+        while not request.asked.wait(REFRESH_S) and time.monotonic() < deadline:
             shown.show(running.snapshot())
             if (news := running.news()) is not None:
                 shown.note(news)
-        timed = not ending.asked.is_set()
+        timed = not request.asked.is_set()
         if patience is None:
             patience = TIMED_PATIENCE_S if timed else ASKED_PATIENCE_S
-        ending.asked.set()
+        request.asked.set()
         shown.note("stopping")
-        return running.finish(patience, ending.hurry, whole=timed)
+        return running.finish(patience, request.hurry, whole=timed)
 
 
 def _judge(last: Snapshot, *, drained: bool) -> None:
-    """The demo is a proof as well: what must not happen makes it fail."""
+    """Fail the demo if a guarantee was broken."""
     if last.reminders_early:
-        raise CommandFailed(f"{last.reminders_early} reminders came before they were due")
+        raise CommandFailed(f"{last.reminders_early} reminders were delivered before they were due")
     if drained and last.orders_aggregated != last.orders_in_topic:
-        raise CommandFailed(f"{last.orders_in_topic} orders were written and {last.orders_aggregated} aggregated")
+        raise CommandFailed(f"{last.orders_in_topic} orders were written, but {last.orders_aggregated} aggregated")
 
 
 class Demo:
     """All parts, running between `__enter__` and `__exit__`."""
 
-    def __init__(self, wishes: Wishes) -> None:
-        self._wishes = wishes
+    def __init__(self, options: DemoOptions) -> None:
+        self._options = options
         self._began = time.monotonic()
         self._pace = Pace(self._began)
         self._ended: float | None = None
@@ -173,24 +179,24 @@ class Demo:
         self._open.close()
 
     def _start(self, opened: contextlib.ExitStack) -> None:
-        wishes = self._wishes
+        options = self._options
         logs.quiet_unless_configured()
         sys.setswitchinterval(SWITCH_S)
-        flags = {**wishes.addresses, "data-dir": str(wishes.folder / "broker")}
+        flags = {**options.addresses, "data-dir": str(options.folder / "broker")}
         self._thread = NodeThread(load(flags))
         self._thread.start()
         opened.callback(self._thread.stop)
         self._thread.call(_create_topics)
         servers = str(self.node.kafka)
-        if wishes.with_spark:
-            self.pipeline = Pipeline(servers, wishes.folder)
+        if options.with_spark:
+            self.pipeline = Pipeline(servers, options.folder)
             opened.callback(self._stop_pipeline, 0.0, threading.Event())
             self._totals = Totals(servers)
             opened.callback(self._totals.close)
-        self._reminders = Reminders(self._thread, wishes.seed)
+        self._reminders = Reminders(self._thread, options.seed)
         self._reminders.start()
         opened.callback(self._reminders.stop)
-        self._orders = Orders(servers, wishes.rate, wishes.seed)
+        self._orders = Orders(servers, options.rate, options.seed)
         self._orders.start()
         opened.callback(self._orders.stop)
 
@@ -200,14 +206,14 @@ class Demo:
         return self._thread.node
 
     def welcome(self) -> str:
-        """Where everything is."""
+        """The addresses and folders of the demo."""
         node, spark = self.node, ""
         if self.pipeline is not None:
-            spark = f"\nparquet    {self._wishes.folder / pipeline.LAKE} (when Spark is ready)"
+            spark = f"\nparquet    {self._options.folder / pipeline.LAKE} (when Spark is ready)"
         return f"kafka      {node.kafka}\ngrpc       {node.grpc}\nconsole    http://{node.http}/{spark}"
 
     def news(self) -> str | None:
-        """What has happened to Spark, once each."""
+        """News about Spark, each reported once."""
         running = self.pipeline
         if running is None:
             return None
@@ -222,7 +228,7 @@ class Demo:
         return text
 
     def snapshot(self) -> Snapshot:
-        """How it is now."""
+        """The current state."""
         if self._reminders.error is not None:
             raise CommandFailed(f"the reminders stopped: {self._reminders.error}")
         in_topic, lag = self._thread.call(_progress)
@@ -241,7 +247,7 @@ class Demo:
         return base if self.pipeline is None else self._with_spark(base, self.pipeline)
 
     def finish(self, patience_s: float, hurry: threading.Event, *, whole: bool) -> tuple[Snapshot, bool]:
-        """Stop what writes, let the pipeline take the rest; the last snapshot, and whether it took everything."""
+        """Stop the writers and let the pipeline process the rest. Returns the last snapshot and whether it did."""
         self._orders.stop()
         self._reminders.stop()
         self._ended = time.monotonic()
@@ -270,7 +276,7 @@ class Demo:
         )
 
     def _orders_per_s(self) -> float:
-        """Now; after the end, of the whole run: nothing is written while the pipeline takes the rest."""
+        """The current rate. After the end, the rate of the whole run, because the writers stop before the pipeline."""
         if self._ended is not None:
             return self._pace.overall(self._ended, self._orders.written)
         return self._pace.lately(time.monotonic(), self._orders.written)
@@ -284,7 +290,7 @@ async def _create_topics(node: Node) -> None:
 
 
 async def _progress(node: Node) -> tuple[int, int | None]:
-    """How many orders are in the topic, and how many of them the pipeline has not taken; None before it took any."""
+    """The number of orders in the topic, and how many the pipeline has not processed. None before its first one."""
     fetched = node.broker.groups.fetch(pipeline.GROUP, None)
     taken = {each.partition: each.offset for each in fetched if each.topic == orders.TOPIC}
     ends = {index: node.broker.view.partition(orders.TOPIC, index).high_watermark for index in range(orders.PARTITIONS)}
@@ -293,11 +299,11 @@ async def _progress(node: Node) -> tuple[int, int | None]:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[Ending]:
-    ending = Ending()
-    before = {number: signal.signal(number, ending.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+def _signals() -> Iterator[StopRequest]:
+    request = StopRequest()
+    before = {number: signal.signal(number, request.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield ending
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""What the demo shows: a live table on a terminal, plain lines in a pipe, nothing while a program waits for JSON."""
+"""Displays the demo: a live table on a terminal, plain lines in a pipe, nothing with --json until the end."""
 
 import sys
 import time
@@ -19,7 +19,7 @@ ITEMS_SHOWN = 7
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The demo at a moment."""
+    """The state of the demo at one time."""
 
     seconds: float
     orders_written: int
@@ -39,28 +39,28 @@ class Snapshot:
     revenue_by_item: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """For programs."""
+        """The state as JSON."""
         return asdict(self)
 
 
 class Screen(Protocol):
-    """Where snapshots go."""
+    """Displays snapshots."""
 
     def note(self, text: str) -> None:
-        """One line that stays."""
+        """Print one permanent line."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """The newest state; called a few times a second."""
+        """Display the newest state. Called a few times per second."""
 
     def close(self) -> None:
-        """Nothing more will be shown."""
+        """End the display."""
 
 
 class Silence:
-    """For --json: only the document at the end is printed; remarks go to standard error."""
+    """For --json: prints only the document at the end. Remarks go to standard error."""
 
     def note(self, text: str) -> None:
-        """One line that stays."""
+        """Print one permanent line."""
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
@@ -72,18 +72,18 @@ class Silence:
 
 
 class PlainLines:
-    """For pipes: a line every few seconds."""
+    """For pipes: prints a line every few seconds."""
 
     def __init__(self) -> None:
         self._last_s = time.monotonic()
 
     def note(self, text: str) -> None:
-        """One line that stays."""
+        """Print one permanent line."""
         say(text)
         sys.stdout.flush()
 
     def show(self, snapshot: Snapshot) -> None:
-        """A line, if it is time for one."""
+        """Print a line when the interval has passed."""
         if time.monotonic() - self._last_s >= LINE_EVERY_S:
             self._last_s = time.monotonic()
             self.note(line(snapshot))
@@ -93,7 +93,7 @@ class PlainLines:
 
 
 class LiveTable:
-    """For terminals: a table that is drawn anew in its place."""
+    """For terminals: a table that is redrawn in place."""
 
     def __init__(self) -> None:
         from rich.live import Live
@@ -102,27 +102,27 @@ class LiveTable:
         self._live.start()
 
     def note(self, text: str) -> None:
-        """One line that stays, above the table."""
+        """Print one permanent line above the table."""
         self._live.console.print(text, markup=False, highlight=False)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Draw it."""
+        """Draw the table."""
         self._live.update(table(snapshot))
 
     def close(self) -> None:
-        """Take the table away; the terminal is as before."""
+        """Remove the table and restore the terminal."""
         self._live.stop()
 
 
 def screen(*, as_json: bool) -> Screen:
-    """The one that fits."""
+    """The display for this output."""
     if as_json:
         return Silence()
     return LiveTable() if sys.stdout.isatty() else PlainLines()
 
 
 def line(snapshot: Snapshot) -> str:
-    """A snapshot in one line."""
+    """A snapshot as one line."""
     parts = [
         f"{snapshot.seconds:5.1f} s",
         f"orders {snapshot.orders_written:,} ({snapshot.orders_per_s:,.0f}/s)",
@@ -159,7 +159,7 @@ def table(snapshot: Snapshot) -> "Table":
 
 
 def summary(snapshot: Snapshot, *, drained: bool) -> str:
-    """What came of it, in a few lines."""
+    """The result in a few lines."""
     lines = [f"orders     {snapshot.orders_written:,} written in {snapshot.seconds:.1f} s"]
     if snapshot.batches or snapshot.orders_aggregated:
         whole = "equal" if drained else "up to the last committed batch"

@@ -1,6 +1,6 @@
-"""A small Kafka client that moves closed record batches: `KafkaClient`, and what its calls take and give.
+"""A small Kafka client that moves sealed record batches: `KafkaClient` and the types of its calls.
 
-The names below are loaded when they are first used: a broker needs a few modules of this package, not the client.
+Each name is imported at its first use, because a broker needs a few modules of this package, but not the client.
 """
 
 from importlib import import_module
@@ -30,7 +30,7 @@ __all__ = [
     "TopicInfo",
 ]
 
-_HOMES = {
+_MODULES = {
     "EARLIEST": "client",
     "LATEST": "client",
     "AuthenticationFailed": "errors",
@@ -45,10 +45,10 @@ _HOMES = {
     "TopicInfo": "topology",
     "BrokerUnreachable": "errors",
 }
-"""Public name -> module of this package that has it."""
+"""Public name -> the module of this package that defines it."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

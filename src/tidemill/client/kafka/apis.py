@@ -1,16 +1,16 @@
-"""The APIs this client speaks and the versions it knows of each.
+"""The APIs that this client uses, with the range of versions that it supports.
 
-The highest version is not always the newest. Where a later version changes the rules and not only the fields, this
-client stops before it: Fetch 13 and Produce 13 name topics by id, Produce 12 and EndTxn 5 belong to transactions whose
-epoch grows with each of them (KIP-890), FindCoordinator 4 and OffsetFetch 8 ask for many groups at once. Brokers from
-Kafka 2.1 to 4.x serve what remains.
+The highest version is not always the newest. The client stops before a version that changes rules and not only fields.
+Fetch 13 and Produce 13 name topics by id. Produce 12 and EndTxn 5 belong to transactions whose epoch grows with each of
+them (KIP-890). FindCoordinator 4 and OffsetFetch 8 ask for many groups at once. Brokers from Kafka 2.1 to 4.x support
+the remaining versions.
 """
 
 from typing import NamedTuple
 
 
 class ClientApi(NamedTuple):
-    """An API with the lowest and highest version that this client knows."""
+    """An API with the lowest and highest version that this client supports."""
 
     key: int
     low: int

@@ -1,4 +1,4 @@
-"""The brokers of a cluster: those that are there, and those that are missed."""
+"""Describes the brokers of a cluster, active and fenced, and unregisters brokers."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from tidemill.model.errors import of_code
 
 
 class DescribedBroker(NamedTuple):
-    """One broker: where it is, or was."""
+    """One broker with its last known address."""
 
     node_id: int
     address: BrokerEndpoint | None
@@ -19,19 +19,19 @@ class DescribedBroker(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A cluster."""
+    """A cluster: its controller and its brokers."""
 
     controller: int
     brokers: tuple[DescribedBroker, ...]
 
 
 def describe(router: RequestRouter) -> Described:
-    """The controller and every broker, also those that were there once."""
+    """The controller and every registered broker, including fenced ones."""
 
     def ask() -> Described:
-        told = router.anyone().call(plain(DESCRIBE_CLUSTER, {"include_fenced_brokers": True})).message()
-        if told.error_code:
-            raise of_code(told.error_code, told.error_message or "")
+        response = router.anyone().call(plain(DESCRIBE_CLUSTER, {"include_fenced_brokers": True})).message()
+        if response.error_code:
+            raise of_code(response.error_code, response.error_message or "")
         brokers = (
             DescribedBroker(
                 each.broker_id,
@@ -39,19 +39,19 @@ def describe(router: RequestRouter) -> Described:
                 each.rack,
                 bool(getattr(each, "is_fenced", False)),
             )
-            for each in told.brokers
+            for each in response.brokers
         )
-        return Described(told.controller_id, tuple(sorted(brokers)))
+        return Described(response.controller_id, tuple(sorted(brokers)))
 
     return router.persist("describe the cluster", ask)
 
 
 def forget(router: RequestRouter, node_id: int) -> None:
-    """Take a broker that is gone for good off the list."""
+    """Unregister a broker that will not return."""
 
     def ask() -> None:
-        told = router.anyone().call(plain(UNREGISTER_BROKER, {"broker_id": node_id})).message()
-        if told.error_code:
-            raise of_code(told.error_code, told.error_message or "")
+        response = router.anyone().call(plain(UNREGISTER_BROKER, {"broker_id": node_id})).message()
+        if response.error_code:
+            raise of_code(response.error_code, response.error_message or "")
 
     router.persist(f"forget broker {node_id}", ask)

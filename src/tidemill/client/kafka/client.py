@@ -1,11 +1,11 @@
-"""`KafkaClient`: a small Kafka client that moves closed record batches, for programs that open them elsewhere.
+"""`KafkaClient`: a small Kafka client that moves sealed record batches, for programs that decode them elsewhere.
 
-It blocks, it is for one thread, and it keeps one connection per broker. Every call goes on over lost connections and
-moved leaders (see `retries`) and raises one clear line when that does not help: a KafkaError as the broker named
-it, or a ClientError. It works with any Kafka broker from 2.1 on.
+It is blocking, serves one thread, and keeps one connection per broker. Every call retries after lost connections and
+moved leaders (see `retries`). When that does not help, it raises an error of one line: the KafkaError of the broker, or
+a ClientError. It works with any Kafka broker from 2.1 on.
 
-A batch without a producer id that is sent again after a lost connection may be written twice; with the id of
-`init_producer` and its sequence it is not.
+A batch without a producer id may be written twice if it is sent again after a lost connection. A batch with an id from
+`init_producer` and a sequence number is written once.
 """
 
 import re
@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 
 class ListedOffset(NamedTuple):
-    """An answer to ListOffsets; all -1 when no record is that late."""
+    """One result of ListOffsets. All fields are -1 when no record is that late."""
 
     offset: int
     timestamp: int
@@ -55,7 +55,7 @@ class ListedOffset(NamedTuple):
 
 
 class KafkaClient:
-    """A client of one cluster; `options` are Kafka's own, at least `bootstrap.servers`."""
+    """A client of one cluster. `options` are Kafka's own, at least `bootstrap.servers`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -63,7 +63,7 @@ class KafkaClient:
         self._timeout_ms = self._router.options.request_timeout_ms
 
     def another(self) -> "KafkaClient":
-        """A client of the same cluster with connections of its own, for another thread."""
+        """A client of the same cluster with its own connections, for another thread."""
         return KafkaClient(self._options)
 
     def close(self) -> None:
@@ -79,22 +79,22 @@ class KafkaClient:
         self.close()
 
     def greet(self) -> None:
-        """Ask a broker who else is there, without another try: what keeps us out is raised at once."""
+        """Fetch the metadata of the brokers without a retry, so that an error is raised at once."""
         self._router.refresh(())
 
     # Topics and offsets
 
     def metadata(self, topics: Iterable[str], *, create: bool = False) -> dict[str, TopicInfo]:
-        """These topics; UnknownTopicOrPartition names one that does not exist.
+        """The metadata of these topics. UnknownTopicOrPartition names one that does not exist.
 
-        `create` lets a broker create it whose auto.create.topics.enable is on.
+        `create` lets a broker with auto.create.topics.enable create a missing topic.
         """
         names = sorted(set(topics))
 
         def ask() -> Topology:
             topology = self._router.refresh(names, create=create)
             for error in (topology.missing[name] for name in names if name in topology.missing):
-                # Nobody waits for a topic to appear, except who has it created.
+                # Only a caller that creates the topic waits until it exists.
                 if create or not isinstance(error, UnknownTopicOrPartition):
                     raise error
             return topology
@@ -106,11 +106,11 @@ class KafkaClient:
         return {name: topology.topics[name] for name in names}
 
     def known(self, topics: Iterable[str]) -> list[TopicInfo]:
-        """What was heard last of these topics, in whatever call; nobody is asked."""
+        """The cached metadata of these topics, from any earlier call. No request is sent."""
         return [known for name in topics if (known := self._router.topology.topics.get(name)) is not None]
 
     def topics(self, pattern: str | None = None) -> dict[str, TopicInfo]:
-        """All topics that are not internal, or those in whose name the pattern is found."""
+        """All topics that are not internal, or those whose name matches the pattern."""
         try:
             matcher = re.compile(pattern or "")
         except re.error as error:
@@ -122,9 +122,9 @@ class KafkaClient:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed: bool = False
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offset for EARLIEST, LATEST or of the first record not older than a time in ms, for each partition.
+        """The offset of EARLIEST, of LATEST or of the first record not older than a time in ms, for each partition.
 
-        With `committed`, LATEST is where the oldest open transaction starts.
+        With `committed`, LATEST is the start of the oldest open transaction.
         """
 
         def ask(share: Mapping[TopicPartition, int]) -> Request:
@@ -138,7 +138,7 @@ class KafkaClient:
         return self._router.at_leaders("list offsets", wanted, ask, _found_offsets)
 
     def sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """How many bytes each partition has at its leader."""
+        """The size in bytes of each partition at its leader."""
 
         def ask(share: Mapping[TopicPartition, int]) -> Request:
             topics = [
@@ -152,31 +152,31 @@ class KafkaClient:
     # Brokers
 
     def cluster(self) -> Described:
-        """The controller and every broker, also those that were there once."""
+        """The controller and every registered broker, including fenced ones."""
         return brokers.describe(self._router)
 
     def forget_broker(self, node_id: int) -> None:
-        """Take a broker that is gone for good off the list."""
+        """Unregister a broker that will not return."""
         brokers.forget(self._router, node_id)
 
     # Replicas
 
     def carriers(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, Carried]:
-        """Who carries the partitions of these topics, or of all."""
+        """The replicas of the partitions of these topics, or of all topics."""
         return reassignment.carriers(self._router, topics)
 
     def reassign(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Move partitions to these brokers; None goes back to where one was. What became of each."""
+        """Move partitions to these brokers; None cancels a move. Returns the error of each partition, or None."""
         return reassignment.reassign(self._router, wanted)
 
     def reassignments(self) -> dict[TopicPartition, Moving]:
-        """Every partition on its way."""
+        """Every partition that is being moved."""
         return reassignment.reassignments(self._router)
 
     def elect_preferred(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError | None]:
-        """Let the first replica of each lead; what became of each."""
+        """Elect the first replica of each partition as leader. Returns the error of each partition, or None."""
         return reassignment.elect_preferred(self._router, partitions)
 
     # Records
@@ -190,7 +190,7 @@ class KafkaClient:
         committed: bool = False,
         max_wait_ms: int = FETCH_WAIT_MS,
     ) -> FetchedBatches:
-        """Batches from the one that holds `offset`; at least one when there is any, whatever its size."""
+        """Batches from the one that holds `offset` on. Returns at least one batch if any exists, whatever its size."""
         wanted = FetchPosition(offset, max_bytes, committed, max_wait_ms)
         return self._router.at_leaders(
             f"fetch from offset {offset}",
@@ -209,9 +209,9 @@ class KafkaClient:
         max_bytes: int = FETCH_BYTES,
         committed: bool = False,
     ) -> Iterator[FetchedBatches]:
-        """What holds the offsets from `start` to before `end`; the next request travels while you decode.
+        """The batches that hold the offsets from `start` to before `end`, with one request sent ahead.
 
-        The first and last batches may reach beyond the range. OffsetOutOfRange when `start` is no longer there.
+        The first and last batches may reach beyond the range. OffsetOutOfRange when `start` was deleted.
         """
         return read_range(self._router, self.fetch, partition, start, end, max_bytes=max_bytes, committed=committed)
 
@@ -233,7 +233,7 @@ class KafkaClient:
         acks: int = ALL_REPLICAS,
         transactional_id: str | None = None,
     ) -> dict[TopicPartition, Produced]:
-        """Append one sealed batch to each of these partitions, to all leaders at the same time."""
+        """Append one sealed batch to each of these partitions, on all leaders in parallel."""
 
         def ask(share: Mapping[TopicPartition, Buffer]) -> Request:
             return self._produce_request(share, acks, transactional_id)
@@ -245,7 +245,7 @@ class KafkaClient:
         return self._router.at_leaders("produce", batches, ask, produced, extra_s=GRACE_S)
 
     def pipe(self, transactional_id: str | None = None) -> ProducePipe:
-        """A way to append sealed batches that have a producer id without waiting for each."""
+        """A pipeline that appends sealed batches with a producer id without waiting for each response."""
         return ProducePipe(self._router, lambda share: self._produce_request(share, ALL_REPLICAS, transactional_id))
 
     def _produce_request(
@@ -259,18 +259,18 @@ class KafkaClient:
     # Groups
 
     def find_coordinator(self, group: str) -> BrokerEndpoint:
-        """Where a group is coordinated."""
+        """The address of the coordinator of a group."""
         return self._router.persist(f"group {group}", lambda: self._router.find_coordinator(Coordinated.GROUP, group))
 
     def group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, GroupOffset]:
-        """What a group has committed, of these partitions or of all; partitions without a commit are left out."""
+        """The committed offsets of a group, of these partitions or of all. Partitions without a commit are left out."""
         request = coordinators.offset_fetch(group, partitions)
         return self._at_group(group, request, coordinators.offsets_in)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Commit for a group that has no members; UnknownMemberId when it has."""
+        """Commit offsets for a group without members. UnknownMemberId when it has members."""
         if offsets:
             self._at_group(group, coordinators.offset_commit(group, offsets), coordinators.check_partitions)
 
@@ -282,7 +282,7 @@ class KafkaClient:
     def init_producer(
         self, transactional_id: str | None = None, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS
     ) -> ProducerIdentity:
-        """An id to write under. A transactional id fences its earlier holder and aborts what that one left open."""
+        """A producer id. A transactional id fences the previous producer and aborts its open transaction."""
         request = coordinators.init_producer_id(transactional_id, timeout_ms)
 
         def read(answer: Answer) -> ProducerIdentity:
@@ -293,27 +293,27 @@ class KafkaClient:
         return self._at_transaction(transactional_id, request, read)
 
     def add_partitions(self, producer: ProducerIdentity, partitions: Iterable[TopicPartition]) -> None:
-        """Say what the transaction is going to write to, before it does."""
+        """Add partitions to the transaction, before it writes to them."""
         request = coordinators.add_partitions(producer, list(partitions))
         self._at_transaction(_id_of(producer), request, coordinators.check_added)
 
     def commit_offsets_in(
         self, producer: ProducerIdentity, group: str, offsets: Mapping[TopicPartition, GroupOffset]
     ) -> None:
-        """Commit offsets of a group with the transaction: they count when it is committed, and only then."""
+        """Commit offsets of a group with the transaction: they take effect only when it commits."""
         request = coordinators.add_offsets(producer, group)
         self._at_transaction(_id_of(producer), request, coordinators.check_answer)
         self._at_group(group, coordinators.txn_offset_commit(producer, group, offsets), coordinators.check_partitions)
 
     def end_transaction(self, producer: ProducerIdentity, *, commit: bool) -> None:
-        """Make all that the transaction wrote visible, or nothing of it."""
+        """Commit or abort the transaction."""
         request = coordinators.end_txn(producer, commit=commit)
         self._at_transaction(_id_of(producer), request, coordinators.check_answer)
 
     def open_transactions(self, prefix: str) -> set[str]:
-        """The transactional ids that begin so and whose transactions nobody has ended.
+        """The transactional ids with this prefix whose transactions are open.
 
-        Kafka tells them from 3.0 on: of brokers that do not, and of those that do not answer, nothing is known.
+        Brokers list them from Kafka 3.0 on. Older brokers, and brokers that do not answer, contribute nothing.
         """
 
         def ask() -> set[str]:
@@ -332,7 +332,7 @@ class KafkaClient:
 
 def _id_of(producer: ProducerIdentity) -> str:
     if producer.transactional_id is None:
-        raise InvalidClientOption("a transaction needs a transactional id: init_producer(transactional_id)")
+        raise InvalidClientOption("the producer has no transactional id; call init_producer(transactional_id)")
     return producer.transactional_id
 
 

@@ -1,4 +1,4 @@
-"""What brokers ask each other about their clocks: DescribeConfigs of the broker, of which one value is the clock."""
+"""The request by which a broker reads the clock of another: DescribeConfigs of the value `tidemill.clock`."""
 
 import json
 from typing import NamedTuple
@@ -14,20 +14,20 @@ TRUSTED = "trusted"
 
 
 class ToldClock(NamedTuple):
-    """The wall clock of another broker when it answered, and whether that broker trusts it."""
+    """The wall clock of another broker at the time of its response, and whether that broker trusts it."""
 
     wall_ms: int
     is_trusted: bool
 
 
 def clock_request(node_id: int) -> Request:
-    """Ask a broker for its clock."""
+    """The request for the clock of a broker."""
     resource = {"resource_type": BROKER, "resource_name": str(node_id), "configuration_keys": (CLOCK,)}
     return plain(DESCRIBE_CONFIGS, {"resources": [resource], "include_synonyms": False, "include_documentation": False})
 
 
 def told_clock(answer: Answer) -> ToldClock | None:
-    """What it answered; None from a broker that does not know the question."""
+    """The clock in the response. None from a broker that does not have this value."""
     for result in answer.message().results:
         for config in result.configs:
             if config.name == CLOCK and config.value:
@@ -37,7 +37,7 @@ def told_clock(answer: Answer) -> ToldClock | None:
 
 def _read(text: str) -> ToldClock:
     try:
-        told = json.loads(text)
-        return ToldClock(int(told["wall_ms"]), told["state"] == TRUSTED)
+        values = json.loads(text)
+        return ToldClock(int(values["wall_ms"]), values["state"] == TRUSTED)
     except (ValueError, KeyError, TypeError) as error:
-        raise ProtocolViolation(f"the clock of a broker cannot be read: {error}") from None
+        raise ProtocolViolation(f"the value of {CLOCK} cannot be read: {error}") from None

@@ -1,7 +1,8 @@
-"""A blocking connection to one broker: opened, encrypted and introduced, then requests and answers in any order.
+"""A blocking connection to one broker: TCP, TLS, version negotiation and login, then pipelined requests.
 
-The caller may ask again before it has read an answer (`ask`, then `answer`): that is how the next fetch travels while
-the last one is decoded. A connection that fails or times out is closed and stays closed; its user opens another one.
+The caller may send a request before it has read earlier responses (`ask`, then `answer`). The next fetch is in flight
+while the last one is decoded. A connection that fails or times out is closed and stays closed; the caller opens another
+one.
 """
 
 import secrets
@@ -19,7 +20,7 @@ from tidemill.client.kafka.options import ClientOptions, Credentials
 from tidemill.client.kafka.protocol import Answer, Buffer, Conversation, Request, plain, versions_in
 from tidemill.client.kafka.tls import tls_context
 from tidemill.client.kafka.topology import BrokerEndpoint
-from tidemill.client.kafka.wrong_port import stranger
+from tidemill.client.kafka.wrong_port import listener_hint
 from tidemill.model.errors import ProtocolViolation
 
 FRAME_BYTES_MAX = 512 * 1024 * 1024
@@ -28,7 +29,7 @@ _SIZE = Struct(">i")
 
 
 class BlockingConnection:
-    """The way to one broker."""
+    """A connection to one broker."""
 
     def __init__(self, address: BrokerEndpoint, options: ClientOptions) -> None:
         self.address = address
@@ -46,11 +47,11 @@ class BlockingConnection:
             raise
 
     def call(self, request: Request, *, extra_s: float = 0.0) -> Answer:
-        """Ask and wait for the answer."""
+        """Send a request and wait for the response."""
         return self.answer(self.ask(request), extra_s=extra_s)
 
     def ask(self, request: Request) -> int:
-        """Send a request; its number is the ticket for `answer`."""
+        """Send a request. Returns its number for `answer`."""
         number, buffers = self._talk.ask(request)
         with self._guarded():
             self._socket.settimeout(self._timeout_s)
@@ -59,7 +60,7 @@ class BlockingConnection:
         return number
 
     def answer(self, number: int, *, extra_s: float = 0.0) -> Answer:
-        """The answer to an earlier request; `extra_s` is what the broker was allowed to wait before it answers."""
+        """The response to an earlier request. `extra_s` is the time that the broker may wait before it answers."""
         deadline = time.monotonic() + self._timeout_s + extra_s
         while number not in self._early:
             if self.closed:
@@ -73,12 +74,12 @@ class BlockingConnection:
         return self._early.pop(number)
 
     def abandon(self, number: int) -> None:
-        """Nobody will ask for this answer."""
+        """Discard the response to this request when it arrives."""
         if self._early.pop(number, None) is None:
             self._unwanted.add(number)
 
     def close(self) -> None:
-        """End it; harmless when it has ended."""
+        """Close the connection. Does nothing if it is closed."""
         self.closed = True
         with suppress(OSError):
             self._socket.close()
@@ -87,40 +88,42 @@ class BlockingConnection:
         try:
             self._talk.learn(versions_in(self.call(plain(API_VERSIONS, {}))))
         except (ConnectionLost, ProtocolViolation) as error:
-            if (said := stranger(bytes(self._head))) is not None:
+            if (said := listener_hint(bytes(self._head))) is not None:
                 raise NotKafka(f"{self.address} {said}") from None
             if isinstance(error, ProtocolViolation):
                 raise
-            raise ConnectionLost(f"{error} before it said anything; does security.protocol fit?") from None
+            raise ConnectionLost(f"{error} before its first response; check security.protocol") from None
         if credentials is not None:
             self._authenticate(credentials)
 
     def _authenticate(self, credentials: Credentials) -> None:
-        hands = self.call(plain(SASL_HANDSHAKE, {"mechanism": credentials.mechanism})).message()
-        if hands.error_code:
-            offered = ", ".join(hands.mechanisms) or "none"
-            raise AuthenticationFailed(f"{self.address} does not know {credentials.mechanism}; it offers {offered}")
+        handshake = self.call(plain(SASL_HANDSHAKE, {"mechanism": credentials.mechanism})).message()
+        if handshake.error_code:
+            offered = ", ".join(handshake.mechanisms) or "none"
+            raise AuthenticationFailed(f"{self.address} does not support {credentials.mechanism}; it offers {offered}")
         steps = sasl.exchange(credentials, secrets.token_urlsafe(NONCE_BYTES))
         message = next(steps)
         with suppress(StopIteration):
             while True:
-                told = self.call(plain(SASL_AUTHENTICATE, {"auth_bytes": message})).message()
-                if told.error_code:
-                    reason = told.error_message or "wrong user or password"
-                    raise AuthenticationFailed(f"{self.address} refuses {credentials.username}: {reason}")
-                message = steps.send(told.auth_bytes)
+                response = self.call(plain(SASL_AUTHENTICATE, {"auth_bytes": message})).message()
+                if response.error_code:
+                    reason = response.error_message or "wrong user or password"
+                    raise AuthenticationFailed(f"{self.address} rejects user {credentials.username}: {reason}")
+                message = steps.send(response.auth_bytes)
 
     def _frame(self, deadline: float) -> bytearray:
         self._fill(self._head, deadline)
         size = _SIZE.unpack(self._head)[0]
         if not 0 <= size <= FRAME_BYTES_MAX:
-            raise ProtocolViolation(f"{self.address} announces {size} bytes; is it the address of a Kafka broker?")
+            raise ProtocolViolation(
+                f"{self.address} sent a frame size of {size} bytes; check that it is a Kafka broker"
+            )
         frame = bytearray(size)
         self._fill(frame, deadline)
         return frame
 
-    def _fill(self, room: bytearray, deadline: float) -> None:
-        view = memoryview(room)
+    def _fill(self, buffer: bytearray, deadline: float) -> None:
+        view = memoryview(buffer)
         while view:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -133,7 +136,7 @@ class BlockingConnection:
 
     @contextmanager
     def _guarded(self) -> Generator[None]:
-        # Whatever goes wrong within a frame leaves the stream at an unknown place: such a connection is not used again.
+        # An error within a frame leaves the stream at an unknown position, so the connection cannot be used again.
         try:
             yield
         except OSError as error:
@@ -157,11 +160,11 @@ def _connect(address: BrokerEndpoint, options: ClientOptions) -> socket.socket:
         return tls_context(options.tls).wrap_socket(plain_socket, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
         plain_socket.close()
-        advice = "name the authority that signed it in ssl.ca.location or ssl.truststore.location"
+        advice = "set ssl.ca.location or ssl.truststore.location to the CA that signed it"
         raise AuthenticationFailed(f"{address}: {error.verify_message}; {advice}") from None
     except OSError as error:
         plain_socket.close()
-        raise BrokerUnreachable(f"{address} does not speak TLS with us: {_reason(error)}") from None
+        raise BrokerUnreachable(f"the TLS handshake with {address} failed: {_reason(error)}") from None
     except BaseException:
         plain_socket.close()
         raise
@@ -172,7 +175,7 @@ def _reason(error: OSError) -> str:
 
 
 def _joined(buffers: list[Buffer], small_bytes: int = 64 * 1024) -> list[Buffer]:
-    """Small pieces in one, so that a request does not become many packets; large ones as they are."""
+    """Join small buffers, so that a request does not become many packets. Large ones stay separate."""
     if sum(len(part) for part in buffers) <= small_bytes:
         return [b"".join(buffers)]
     return buffers

@@ -1,4 +1,7 @@
-"""What groups and transactions ask of their coordinators: requests, and answers with their errors raised."""
+"""Requests to the coordinators of groups and transactions, and the parsing of their responses.
+
+The functions that read a response raise the errors in it.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +23,7 @@ from tidemill.model.topics import TopicPartition
 
 NO_OFFSET = -1
 ONGOING = "Ongoing"
-"""Kafka's word for a transaction that nobody has ended."""
+"""Kafka's name for the state of an open transaction."""
 
 
 class GroupOffset(NamedTuple):
@@ -32,7 +35,7 @@ class GroupOffset(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """Who writes: the id and epoch that go into every batch, and the transactional id they belong to."""
+    """The producer id and epoch in every batch, and their transactional id."""
 
     producer_id: int
     producer_epoch: int
@@ -40,7 +43,7 @@ class ProducerIdentity(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """It as requests name it."""
+        """The identity as request fields."""
         return {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer_id,
@@ -49,12 +52,12 @@ class ProducerIdentity(NamedTuple):
 
 
 def offset_commit(group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> Request:
-    """A commit by somebody who is no member."""
+    """A commit by a client that is not a member of the group."""
     return plain(OFFSET_COMMIT, {"group_id": group, "retention_time": -1, "topics": _offset_topics(offsets)})
 
 
 def txn_offset_commit(producer: ProducerIdentity, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> Request:
-    """A commit that counts when the transaction does."""
+    """A commit that takes effect when the transaction commits."""
     return plain(TXN_OFFSET_COMMIT, {**producer.fields, "group_id": group, "topics": _offset_topics(offsets)})
 
 
@@ -72,7 +75,7 @@ def _offset_topics(offsets: Mapping[TopicPartition, GroupOffset]) -> list[dict[s
 
 
 def check_partitions(answer: Answer) -> None:
-    """Raise the first error that any partition has."""
+    """Raise the error of the first partition that has one."""
     for topic in answer.message().topics:
         for part in topic.partitions:
             if part.error_code:
@@ -80,7 +83,7 @@ def check_partitions(answer: Answer) -> None:
 
 
 def offset_fetch(group: str, partitions: Iterable[TopicPartition] | None) -> Request:
-    """The offsets of these partitions, or all that the group has."""
+    """The request for the offsets of these partitions, or of all that the group has."""
     topics: list[dict[str, Any]] | None = None
     if partitions is not None:
         topics = [{"name": name, "partition_indexes": indexes} for name, indexes in _indexes(partitions).items()]
@@ -88,11 +91,11 @@ def offset_fetch(group: str, partitions: Iterable[TopicPartition] | None) -> Req
 
 
 def offsets_in(answer: Answer) -> dict[TopicPartition, GroupOffset]:
-    """What the group has committed; partitions without a commit are left out."""
-    told = answer.message()
-    check(getattr(told, "error_code", 0))
+    """The committed offsets in the response. Partitions without a commit are left out."""
+    response = answer.message()
+    check(getattr(response, "error_code", 0))
     found = {}
-    for topic in told.topics:
+    for topic in response.topics:
         for part in topic.partitions:
             if part.error_code:
                 raise _named(topic.name, part.partition_index, part.error_code)
@@ -105,27 +108,27 @@ def offsets_in(answer: Answer) -> dict[TopicPartition, GroupOffset]:
 
 
 def init_producer_id(transactional_id: str | None, timeout_ms: int) -> Request:
-    """An id to write under; with a transactional id it also ends what an earlier holder left open."""
+    """The request for a producer id. A transactional id also aborts the previous producer's open transaction."""
     fields = {"transactional_id": transactional_id, "transaction_timeout": timeout_ms}
     return plain(INIT_PRODUCER_ID, {**fields, "producer_id": -1, "producer_epoch": -1})
 
 
 def identity_in(answer: Answer, transactional_id: str | None) -> ProducerIdentity:
-    """The id that a broker gave."""
-    told = answer.message()
-    check(told.error_code)
-    return ProducerIdentity(told.producer_id, told.producer_epoch, transactional_id)
+    """The producer identity in the response."""
+    response = answer.message()
+    check(response.error_code)
+    return ProducerIdentity(response.producer_id, response.producer_epoch, transactional_id)
 
 
 def add_partitions(producer: ProducerIdentity, partitions: Collection[TopicPartition]) -> Request:
-    """What the transaction is going to write to."""
+    """The request that adds partitions to the transaction."""
     fields = {f"v3_and_below_{name}": value for name, value in producer.fields.items()}
     topics = [{"name": name, "partitions": indexes} for name, indexes in _indexes(partitions).items()]
     return plain(ADD_PARTITIONS_TO_TXN, {**fields, "v3_and_below_topics": topics})
 
 
 def check_added(answer: Answer) -> None:
-    """Raise the first error that any partition has."""
+    """Raise the error of the first partition that has one."""
     for topic in answer.message().results_by_topic_v3_and_below:
         for part in topic.results_by_partition:
             if part.partition_error_code:
@@ -133,34 +136,34 @@ def check_added(answer: Answer) -> None:
 
 
 def add_offsets(producer: ProducerIdentity, group: str) -> Request:
-    """The group whose offsets the transaction is going to commit."""
+    """The request that adds a group to the transaction, before its offsets are committed."""
     return plain(ADD_OFFSETS_TO_TXN, {**producer.fields, "group_id": group})
 
 
 def end_txn(producer: ProducerIdentity, *, commit: bool) -> Request:
-    """The end of the transaction."""
+    """The request that commits or aborts the transaction."""
     return plain(END_TXN, {**producer.fields, "committed": commit})
 
 
 def list_open() -> Request:
-    """The transactions that a broker coordinates and nobody has ended."""
+    """The request for the open transactions of a coordinator."""
     return plain(LIST_TRANSACTIONS, {"state_filters": (ONGOING,), "producer_id_filters": (), "duration_filter": -1})
 
 
 def open_in(answer: Answer) -> list[str]:
-    """Their transactional ids."""
-    told = answer.message()
-    check(told.error_code)
-    return [each.transactional_id for each in told.transaction_states]
+    """The transactional ids in the response."""
+    response = answer.message()
+    check(response.error_code)
+    return [each.transactional_id for each in response.transaction_states]
 
 
 def check_answer(answer: Answer) -> None:
-    """Raise the one error that the answer has."""
+    """Raise the error of the response."""
     check(answer.message().error_code)
 
 
 def check(code: int) -> None:
-    """Raise the error that a code stands for."""
+    """Raise the error of a code, unless it is 0."""
     if code:
         raise of_code(code)
 

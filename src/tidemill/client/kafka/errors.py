@@ -1,38 +1,38 @@
-"""What can go wrong before a broker says anything; what brokers say is in `tidemill.model.errors`.
+"""Errors of the client itself. The errors that brokers return are in `tidemill.model.errors`.
 
-Both kinds are a TidemillError whose text is one line that names the address, topic or option in question.
+Both kinds are a TidemillError with a text of one line that names the address, topic or option.
 """
 
 from tidemill.model.errors import TidemillError
 
 
 class ClientError(TidemillError):
-    """The client cannot do what it was asked."""
+    """The client cannot carry out a call."""
 
 
 class InvalidClientOption(ClientError):
-    """An option of the client has no such value."""
+    """A client option has an invalid value."""
 
 
 class BrokerUnreachable(ClientError):
-    """No broker answers."""
+    """No broker answers at the address."""
 
     retriable = True
 
 
 class ConnectionLost(ClientError):
-    """The connection to a broker ended in the middle of a request."""
+    """The connection to a broker ended during a request."""
 
     retriable = True
 
 
 class AuthenticationFailed(ClientError):
-    """The broker does not accept who we say we are."""
+    """The broker rejected the credentials, or its own identity was not accepted."""
 
 
 class NotKafka(ClientError):
-    """Something else listens at the address."""
+    """The server at the address does not use the Kafka protocol."""
 
 
 class NotServed(ClientError):
-    """The broker does not know a request, or none of its versions that this client knows."""
+    """The broker does not support a request in any version that this client supports."""

@@ -1,4 +1,4 @@
-"""Fetch as this client asks it: one partition, whose records stay views into the frame they came in."""
+"""Fetch requests of this client: one partition, whose records stay views into the received frame."""
 
 from struct import Struct
 from struct import error as struct_error
@@ -19,7 +19,7 @@ FETCH_WAIT_MS = 500
 _LOG_START_FROM = 5
 _LEADER_EPOCH_FROM = 9
 _RACK_FROM = 11
-_CONSUMER = -1  # the replica id of those who are none
+_CONSUMER = -1  # the replica id of clients
 _LIMITS = Struct(">iiiib")
 _NO_SESSION = Struct(">ii").pack(0, -1)
 _INT16 = Struct(">h")
@@ -33,7 +33,7 @@ _PARTITION_BYTES_MIN = _HEAD.size
 
 
 class FetchPosition(NamedTuple):
-    """From where and how much."""
+    """The offset to fetch from, and the limits of the response."""
 
     offset: int
     max_bytes: int = FETCH_BYTES
@@ -43,10 +43,10 @@ class FetchPosition(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """What a partition gave: whole batches (the last one may be cut), and where its log stands.
+    """The batches of a partition (the last one may be incomplete), and the offsets of its log.
 
-    `next_offset` follows the last whole batch; it is the asked offset when there is none. `aborted` names the
-    transactions (producer id, first offset) whose records a reader of committed records leaves out.
+    `next_offset` follows the last whole batch. It is the requested offset when there is none. `aborted` lists the
+    aborted transactions (producer id, first offset), whose records a read_committed reader leaves out.
     """
 
     records: memoryview
@@ -85,7 +85,7 @@ def _write(version: int, partition: TopicPartition, wanted: FetchPosition) -> by
     if flexible:
         out += b"\0\0"
     if version >= SESSIONS_FROM:
-        out += b"\x01" if flexible else b"\0\0\0\0"  # nothing to forget
+        out += b"\x01" if flexible else b"\0\0\0\0"  # no forgotten topics
     if version >= _RACK_FROM:
         out += b"\x01" if flexible else b"\0\0"
     if flexible:
@@ -94,16 +94,16 @@ def _write(version: int, partition: TopicPartition, wanted: FetchPosition) -> by
 
 
 def fetched(answer: Answer, wanted: FetchPosition) -> FetchedBatches | KafkaError:
-    """What the one partition gave, or its error."""
+    """The batches of the partition, or its error."""
     try:
         return _read(answer.body, answer.version, wanted.offset)
     except (struct_error, IndexError, UnicodeDecodeError) as error:
-        raise ProtocolViolation(f"an answer to Fetch is malformed: {error}") from None
+        raise ProtocolViolation(f"the Fetch response is malformed: {error}") from None
 
 
 def _read(body: memoryview, version: int, offset: int) -> FetchedBatches | KafkaError:
     flexible = version >= FLEXIBLE_FROM
-    position = 4  # throttle time: the broker itself waits
+    position = 4  # throttle time: the broker has already waited
     if version >= SESSIONS_FROM:
         code = _INT16.unpack_from(body, position)[0]
         if code:
@@ -112,11 +112,11 @@ def _read(body: memoryview, version: int, offset: int) -> FetchedBatches | Kafka
     budget = ItemBudget(_TOPICS_AND_PARTITIONS)
     topics, position = read_count(body, position, _TOPIC_BYTES_MIN, budget, flexible=flexible)
     if topics != 1:
-        raise ProtocolViolation(f"an answer to Fetch has {topics} topics instead of 1")
+        raise ProtocolViolation(f"the Fetch response has {topics} topics instead of 1")
     _, position = read_string(body, position, flexible=flexible)
     partitions, position = read_count(body, position, _PARTITION_BYTES_MIN, budget, flexible=flexible)
     if partitions != 1:
-        raise ProtocolViolation(f"an answer to Fetch has {partitions} partitions instead of 1")
+        raise ProtocolViolation(f"the Fetch response has {partitions} partitions instead of 1")
     head = _HEAD_START if version >= _LOG_START_FROM else _HEAD
     _, code, high_watermark, stable, *start = head.unpack_from(body, position)
     position += head.size
@@ -153,5 +153,5 @@ def _read_records(body: memoryview, position: int, *, flexible: bool) -> memoryv
         position += 4
     end = position + max(size, 0)
     if end > len(body):
-        raise ProtocolViolation(f"an answer to Fetch announces {size} bytes of records")
+        raise ProtocolViolation(f"the Fetch response has an invalid size of records: {size} bytes")
     return body[position:end]

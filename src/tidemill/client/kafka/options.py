@@ -1,8 +1,8 @@
-"""What a user can set, in Kafka's spelling (without the prefix `kafka.` that Spark puts before it).
+"""Parses client options in Kafka's spelling, without the prefix `kafka.` that Spark adds.
 
-Names of Java's client and of librdkafka are both known, because users bring either. What this client cannot do is
-refused by name, with what to write instead: Java's key stores (use PEM), Kerberos, OAuth, the tokens of clouds. Other
-names are left alone: the same options are often given to several clients.
+Names of the Java client and of librdkafka are both accepted, because users bring either. Unsupported options are
+rejected by name, with an alternative: Java key stores (use PEM), Kerberos, OAuth, cloud tokens. Unknown names are
+ignored, because the same options are often given to several clients.
 """
 
 import re
@@ -19,8 +19,8 @@ ADVICE = "use PLAIN or SCRAM"
 REFUSED = {
     "sasl.kerberos.service.name": f"Kerberos is not supported; {ADVICE}",
     "sasl.oauthbearer.token.endpoint.url": f"OAUTHBEARER is not supported; {ADVICE}",
-    "sasl.login.callback.handler.class": f"classes of Java are not run; {ADVICE}",
-    "sasl.client.callback.handler.class": f"classes of Java are not run; {ADVICE}",
+    "sasl.login.callback.handler.class": f"Java classes are not supported; {ADVICE}",
+    "sasl.client.callback.handler.class": f"Java classes are not supported; {ADVICE}",
 }
 LOGIN_NAMES = frozenset(
     {
@@ -49,7 +49,7 @@ LOGIN_NAMES = frozenset(
         "enable.ssl.certificate.verification",
     }
 )
-"""How to be let in, and who we say we are: all that can be handed on to another client."""
+"""The options for security and identity, which can be passed on to another client."""
 PATIENCE_NAMES = frozenset(
     {
         "socket.connection.setup.timeout.ms",
@@ -59,25 +59,25 @@ PATIENCE_NAMES = frozenset(
         "retry.backoff.max.ms",
     }
 )
-"""How long this client waits."""
+"""The options for timeouts and retries."""
 FOREIGN = {
     "GSSAPI": "Kerberos is not supported",
     "OAUTHBEARER": "OAuth is not supported",
-    "AWS_MSK_IAM": "tokens of AWS are not supported; give the cluster a user for SCRAM-SHA-512",
+    "AWS_MSK_IAM": "AWS tokens are not supported; create a SCRAM-SHA-512 user in the cluster",
 }
-"""Mechanisms that others have."""
+"""Mechanisms that other clients support, with the reason for the rejection."""
 LOGIN_MODULES = ("PlainLoginModule", "ScramLoginModule")
 JAAS_FORM = '...ScramLoginModule required username="ann" password="...";'
 PEM = "PEM"
 JAVA_STORES = (".jks", ".p12", ".pfx", ".keystore", ".truststore")
-"""How files end that are no PEM."""
+"""Extensions of files that are not PEM."""
 _JAAS_PART = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 _JAAS_MODULE = re.compile(r"\s*([\w.$]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """How a connection is encrypted; None stands for the system's own authorities, or for no certificate of ours.
+    """The TLS options of a connection. None means the system's CAs, or no client certificate.
 
     Each part is the name of a PEM file, or (`_pem`) its text. A certificate without a key has it in the same file.
     """
@@ -95,7 +95,7 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are."""
+    """The SASL credentials of the client."""
 
     mechanism: str
     username: str
@@ -121,15 +121,15 @@ class ClientOptions:
 
 
 def parse_options(options: Mapping[str, str]) -> ClientOptions:
-    """The options a user gave; InvalidOption names the one that is wrong."""
+    """Parse the options of a user. InvalidClientOption names the one that is wrong."""
     for name, advice in REFUSED.items():
         if name in options:
             raise InvalidClientOption(f"{name}: {advice}")
     if "bootstrap.servers" not in options:
-        raise InvalidClientOption("bootstrap.servers is missing: give host:port[,host:port]")
+        raise InvalidClientOption("bootstrap.servers is missing; set it to host:port[,host:port]")
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise InvalidClientOption(f"security.protocol: {protocol} is none of {', '.join(PROTOCOLS)}")
+        raise InvalidClientOption(f"security.protocol: {protocol} is not one of {', '.join(PROTOCOLS)}")
     return ClientOptions(
         bootstrap=parse_addresses(options["bootstrap.servers"]),
         client_id=options.get("client.id", "tidemill"),
@@ -144,16 +144,16 @@ def parse_options(options: Mapping[str, str]) -> ClientOptions:
 
 
 def parse_addresses(text: str, *, name: str = "bootstrap.servers") -> tuple[BrokerEndpoint, ...]:
-    """`host:port[,host:port]`, with an IPv6 host in brackets; an error begins with the name of the option."""
+    """Parse `host:port[,host:port]`, with an IPv6 host in brackets. An error starts with the name of the option."""
     addresses = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         host, colon, port = part.rpartition(":")
         host = host.split("//")[-1].strip("[]")  # Java's PLAINTEXT://host:port
         if not colon or not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
-            raise InvalidClientOption(f"{name}: {part!r} is not host:port")
+            raise InvalidClientOption(f"{name}: {part!r} is not host:port; write for example 127.0.0.1:9092")
         addresses.append(BrokerEndpoint(host, int(port)))
     if not addresses:
-        raise InvalidClientOption(f"{name} is empty: give host:port[,host:port]")
+        raise InvalidClientOption(f"{name} is empty; set it to host:port[,host:port]")
     return tuple(addresses)
 
 
@@ -183,50 +183,51 @@ def _tls(options: Mapping[str, str]) -> TlsOptions:
 
 
 def _pem_store(options: Mapping[str, str], store: str, instead: str) -> str | None:
-    """The file of a store of Java, which may be PEM there too."""
+    """The file of a Java store, if its type is PEM."""
     location, kind = options.get(f"ssl.{store}.location"), options.get(f"ssl.{store}.type")
     java = PEM not in kind.upper() if kind else (location or "").lower().endswith(JAVA_STORES)
     if not java:
         return location
     what = f"ssl.{store}.type: {kind}" if kind else f"ssl.{store}.location: {location}"
-    raise InvalidClientOption(f"{what} is a store of Java, only PEM is read; give {instead}, {_conversion(store)}")
+    raise InvalidClientOption(f"{what} is a Java store, and only PEM is supported; set {instead}, {_conversion(store)}")
 
 
 def _conversion(store: str) -> str:
-    """How a store of Java becomes PEM."""
+    """The command that converts a Java store to PEM."""
     if store == "truststore":
-        return "made by: keytool -list -rfc -keystore STORE > ca.pem"
+        return "created with: keytool -list -rfc -keystore STORE > ca.pem"
     return (
-        "and ssl.certificate.location, made by: openssl pkcs12 -in STORE.p12 -out me.pem (keytool makes .p12 of .jks)"
+        "and ssl.certificate.location, created with: openssl pkcs12 -in STORE.p12 -out me.pem "
+        "(keytool converts .jks to .p12)"
     )
 
 
 def _credentials(options: Mapping[str, str]) -> Credentials:
     given = options.get("sasl.mechanism", options.get("sasl.mechanisms", "")).upper()
     if not given:
-        raise InvalidClientOption(f"sasl.mechanism is missing: give one of {', '.join(MECHANISMS)}")
+        raise InvalidClientOption(f"sasl.mechanism is missing; set it to one of {', '.join(MECHANISMS)}")
     if given not in MECHANISMS:
         why = f"; {FOREIGN[given]}" if given in FOREIGN else ""
-        raise InvalidClientOption(f"sasl.mechanism: {given} is none of {', '.join(MECHANISMS)}{why}")
+        raise InvalidClientOption(f"sasl.mechanism: {given} is not one of {', '.join(MECHANISMS)}{why}")
     found = _jaas(options.get("sasl.jaas.config"))
     username = options.get("sasl.username", found.get("username"))
     password = options.get("sasl.password", found.get("password"))
     if username is None or password is None:
         raise InvalidClientOption(
-            f"who we are is missing: give sasl.username and sasl.password, or sasl.jaas.config: {JAAS_FORM}"
+            f"the SASL login is missing; set sasl.username and sasl.password, or sasl.jaas.config: {JAAS_FORM}"
         )
     return Credentials(given, username, password)
 
 
 def _jaas(config: str | None) -> dict[str, str]:
-    """The options of a login module as Java writes them."""
+    """The options of a login module in Java's syntax."""
     if config is None:
         return {}
     module = _JAAS_MODULE.match(config)
     name = module[1].rpartition(".")[2] if module else ""
     if name not in LOGIN_MODULES:
         raise InvalidClientOption(
-            f"sasl.jaas.config: {name or 'nothing'} is none of {', '.join(LOGIN_MODULES)}; write {JAAS_FORM}"
+            f"sasl.jaas.config: {name or 'nothing'} is not one of {', '.join(LOGIN_MODULES)}; write {JAAS_FORM}"
         )
     return {key: _unquoted(value) for key, value in _JAAS_PART.findall(config)}
 

@@ -1,8 +1,8 @@
 """A broker's connection to another broker of its cluster, on the event loop.
 
-Both prove that they know the cluster's secret before anything else is said (`wire.kafka.cluster_proof`). Answers come
-in the order of the requests. A connection that fails or takes too long is closed and stays closed; its user opens
-another one.
+Both prove that they know the cluster secret before any other request (`wire.kafka.cluster_proof`). Responses arrive in
+the order of the requests. A connection that fails or times out is closed and stays closed; the caller opens another
+one.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from tidemill.wire.kafka.frames import FrameReader
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 SCRATCH_BYTES = 256 * 1024
 PEER_BYTES_EAGER = 16 * 1024 * 1024
-"""An answer of a broker that has proved itself gets its memory at once: growing it would copy it again and again."""
+"""A response of an authenticated broker gets its whole buffer at once, because growing it would copy it repeatedly."""
 CONNECT_S = 5.0
 ANSWER_S = 10.0
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """The way to one broker."""
+    """A connection to one broker."""
 
     def __init__(self, address: tuple[str, int], client_id: str) -> None:
         self._name = f"{address[0]}:{address[1]}"
@@ -46,7 +46,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(cls, host: str, port: int, *, secret: bytes, node_id: int, client_id: str) -> "PeerConnection":
-        """A connection on which both sides are known; `node_id` is the number of the broker that asks."""
+        """Open a connection and authenticate both sides. `node_id` is the id of this broker."""
         connection = cls((host, port), client_id)
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -63,11 +63,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the connection is closed."""
         return self._reason is not None
 
     async def call(self, request: Request, *, extra_s: float = 0.0) -> Answer:
-        """Ask and wait; `extra_s` is what the other broker may wait before it answers."""
+        """Send a request and wait for the response. `extra_s` is the time for which the other broker may delay it."""
         if self._reason is not None or self._transport is None:
             raise ConnectionLost(f"{self._name}: {self._reason or 'not connected'}")
         _, buffers = self._talk.ask(request)
@@ -82,24 +82,24 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise ConnectionLost(f"{self._name}: no answer in time") from None
 
     def close(self) -> None:
-        """End it; harmless when it has ended."""
+        """Close the connection. Does nothing if it is closed."""
         self._end("closed")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The other broker is there."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Fail the requests that wait for a response."""
         self._end(str(exc) if exc else "the broker closed the connection")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         _ = sizehint
         return self._frames.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
+        """Parse the received bytes."""
         try:
             for frame in self._frames.received(nbytes):
                 answer = self._talk.heard(frame)
@@ -128,17 +128,17 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._talk.learn(versions_in(await self.call(plain(API_VERSIONS, {}))))
         hands = (await self.call(plain(SASL_HANDSHAKE, {"mechanism": MECHANISM}))).message()
         if hands.error_code:
-            raise AuthenticationFailed(f"{self._name} belongs to no cluster: start it with --cluster-secret")
+            raise AuthenticationFailed(f"{self._name} belongs to no cluster; start it with --cluster-secret")
         hello = Hello(node_id, token_bytes(NONCE_BYTES))
-        told = await self._step(write_hello(hello))
-        nonce, proof = told[:NONCE_BYTES], told[NONCE_BYTES:]
+        response = await self._step(write_hello(hello))
+        nonce, proof = response[:NONCE_BYTES], response[NONCE_BYTES:]
         if not same(proof, proof_of_asked(secret, hello, nonce)):
             raise AuthenticationFailed(f"{self._name} has another cluster secret; all brokers need the same one")
         await self._step(proof_of_asker(secret, hello, nonce))
 
     async def _step(self, message: bytes) -> bytes:
-        told = (await self.call(plain(SASL_AUTHENTICATE, {"auth_bytes": message}))).message()
-        if told.error_code:
-            reason = told.error_message or "no reason given"
-            raise AuthenticationFailed(f"{self._name} does not believe this broker: {reason}")
-        return bytes(told.auth_bytes)
+        response = (await self.call(plain(SASL_AUTHENTICATE, {"auth_bytes": message}))).message()
+        if response.error_code:
+            reason = response.error_message or "no reason given"
+            raise AuthenticationFailed(f"{self._name} rejects this broker: {reason}")
+        return bytes(response.auth_bytes)

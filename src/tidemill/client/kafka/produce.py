@@ -1,4 +1,4 @@
-"""Produce as this client asks it: closed batches, at most one per partition, which go out as the views they are."""
+"""Produce requests of this client: sealed batches, at most one per partition, sent without a copy."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _INT32 = Struct(">i")
 
 
 class Produced(NamedTuple):
-    """Where a batch landed; the offset is -1 when the broker had it already or was not asked to answer."""
+    """The result of one batch. The offset is -1 when the broker already had it or was asked not to answer."""
 
     base_offset: int = -1
     log_append_time_ms: int = -1
@@ -31,7 +31,7 @@ class Produced(NamedTuple):
 def produce_request(
     batches: Mapping[TopicPartition, Buffer], *, acks: int, timeout_ms: int, transactional_id: str | None
 ) -> Request:
-    """The request that carries these batches."""
+    """The request with these batches."""
 
     def write(version: int) -> list[Buffer]:
         return _write(version, batches, acks, timeout_ms, transactional_id)
@@ -74,7 +74,7 @@ def _count(count: int, *, flexible: bool) -> bytes:
 
 
 def produced(answer: Answer) -> dict[TopicPartition, Produced | KafkaError]:
-    """What became of each batch; one that was there already counts as written."""
+    """The result of each batch. A duplicate counts as written."""
     found: dict[TopicPartition, Produced | KafkaError] = {}
     for topic in answer.message().responses:
         for part in topic.partition_responses:

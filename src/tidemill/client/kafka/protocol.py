@@ -1,10 +1,11 @@
-"""One connection's talk with a broker, without the connection: requests become bytes, frames become answers.
+"""The Kafka protocol of one connection, without IO: requests become bytes, frames become responses.
 
-Every request gets the next number, and a broker answers in the order in which it was asked, so the oldest open request
-says how the next frame is read. The talk opens with ApiVersions (version 0, which every broker knows); afterwards each
-request is written in the highest version that both sides know.
+Every request gets the next correlation number. A broker answers in order, so the oldest open request says how to parse
+the next frame. The first request is ApiVersions (version 0, which every broker supports). Later requests use the
+highest version that both sides support.
 
-A shell sends what `ask` returns and hands every frame that comes to `heard`. Bodies stay views into their frame.
+A shell sends the bytes that `ask` returns and passes every received frame to `heard`. Bodies stay views into their
+frame.
 """
 
 from collections import deque
@@ -32,15 +33,15 @@ _NUMBER_MASK = 0x7FFFFFFF
 
 
 class Request(NamedTuple):
-    """What to ask: the API, and how its body is written in a version."""
+    """A request: the API, and the function that writes its body in a version."""
 
     api: ClientApi
     write: Callable[[int], Buffers]
-    answered: bool = True  # Produce with acks=0 is not
+    answered: bool = True  # False for Produce with acks=0
 
 
 class Answer(NamedTuple):
-    """A body in the version it was asked for."""
+    """A response body in the version of its request."""
 
     number: int
     api: ClientApi
@@ -59,7 +60,7 @@ class _Open(NamedTuple):
 
 
 def plain(api: ClientApi, fields: Mapping[str, Any]) -> Request:
-    """A request from plain values in kio's spelling, nested as mappings; a version drops the fields it lacks."""
+    """A request from plain values in kio's spelling, nested as mappings. Fields that a version lacks are dropped."""
 
     def write(version: int) -> Buffers:
         kind = request_class(api.key, version)
@@ -71,7 +72,7 @@ def plain(api: ClientApi, fields: Mapping[str, Any]) -> Request:
 
 
 def compose(message: Any, given: Mapping[str, Any]) -> Any:
-    """kio's object of this class out of plain values."""
+    """Build kio's object of this class from plain values."""
     layout = layout_of(message)
     values = dict(given)
     for slot in (*layout.slots, *layout.tagged):
@@ -94,7 +95,7 @@ class Conversation:
         self._next = 0
 
     def ask(self, request: Request) -> tuple[int, Buffers]:
-        """The number of the request and what to send."""
+        """The number of the request, and the bytes to send."""
         version = self.version_of(request.api)
         body = request.write(version)
         head = bytearray(_FRAME.size)
@@ -110,35 +111,35 @@ class Conversation:
         return number, [head, *body]
 
     def heard(self, frame: bytearray) -> Answer:
-        """The answer in a frame (without its size); ProtocolViolation when it is none."""
+        """Parse a frame (without its size) into a response. ProtocolViolation if it is malformed."""
         view = memoryview(frame)
         if not self._open:
-            raise ProtocolViolation("the broker answers although nothing was asked")
+            raise ProtocolViolation("the broker sent a response without a request")
         number, api, version = self._open.popleft()
         try:
             if _NUMBER.unpack_from(view)[0] != number:
-                raise ProtocolViolation(f"the broker answers another request than {number}")
-            # ApiVersions keeps the old header in every version, so that it can be read before versions are known.
+                raise ProtocolViolation(f"the broker sent a response to another request than {number}")
+            # ApiVersions has the old header in every version, so that it can be parsed before versions are known.
             flexible = response_class(api.key, version).__flexible__ and api.key != API_VERSIONS.key
             start = skip_tags(view, _NUMBER.size) if flexible else _NUMBER.size
         except (struct_error, IndexError) as error:
-            raise ProtocolViolation(f"the head of an answer is malformed: {error}") from None
+            raise ProtocolViolation(f"the header of a response is malformed: {error}") from None
         return Answer(number, api, version, view[start:])
 
     def learn(self, versions: Mapping[int, tuple[int, int]]) -> None:
-        """What the broker serves, from its answer to ApiVersions."""
+        """Store the versions that the broker supports, from its ApiVersions response."""
         self._versions.update(versions)
 
     def version_of(self, api: ClientApi) -> int:
-        """The version that both sides speak."""
+        """The highest version that both sides support."""
         low, high = self._versions.get(api.key, (0, -1))
         version = min(api.high, high)
         if version < max(api.low, low):
-            served = f"serves versions {low} to {high}" if high >= 0 else "does not serve it"
-            raise NotServed(f"{api_name(api.key)}: the broker {served}, this client knows {api.low} to {api.high}")
+            served = f"supports versions {low} to {high}" if high >= 0 else "does not support it"
+            raise NotServed(f"{api_name(api.key)}: the broker {served}, this client supports {api.low} to {api.high}")
         return version
 
 
 def versions_in(answer: Answer) -> dict[int, tuple[int, int]]:
-    """The ranges in an answer to ApiVersions."""
+    """The version ranges in an ApiVersions response."""
     return {each.api_key: (each.min_version, each.max_version) for each in answer.message().api_keys}

@@ -1,11 +1,11 @@
-"""A range of offsets, fetched piece by piece with one request ahead.
+"""Reads a range of offsets piece by piece, with one request sent ahead.
 
-As soon as a piece has come, the request for the next one is sent; then the piece is handed out. So the broker reads and
-the network carries while the caller decodes, and never more than one piece waits. Trouble with the request that is
-ahead (a moved leader, a lost connection) is left to the patient `fetch`, which asks once more.
+When a piece arrives, the request for the next one is sent before the piece is returned. The broker reads and the
+network transfers while the caller decodes, and at most one piece waits. If the request ahead fails (moved leader, lost
+connection), `fetch` repeats it with its retries.
 
-Brokers send what they have, also behind the end of the range. So a request asks for about as many bytes as the rest of
-the range has, judged by the pieces before it.
+Brokers return what they have, even beyond the end of the range. So a request asks for about as many bytes as the rest
+of the range has, estimated from the pieces before it.
 """
 
 import time
@@ -22,7 +22,7 @@ from tidemill.model.topics import TopicPartition
 Fetch = Callable[..., FetchedBatches]
 FETCH_BYTES_MIN = 64 * 1024
 RECORD_BYTES_GUESS = 1024
-"""What a record takes, before one has been seen."""
+"""The estimated size of a record before the first piece."""
 MARGIN = 1.1
 
 
@@ -46,7 +46,7 @@ def read_range(
     offset = start
     ahead: _Ahead | None = None
     taken_bytes = 0
-    silent_since = time.monotonic()
+    idle_since = time.monotonic()
     try:
         while offset < end:
             piece = _take(ahead) if ahead else None
@@ -57,11 +57,11 @@ def read_range(
             if piece.next_offset == offset:
                 if _nothing_left(piece, end, committed=committed):
                     return
-                _check_patience(router, partition, end, piece, silent_since)
+                _check_patience(router, partition, end, piece, idle_since)
                 continue
             offset = piece.next_offset
             taken_bytes += len(piece.records)
-            silent_since = time.monotonic()
+            idle_since = time.monotonic()
             if offset < end:
                 limit = bytes_for(end - offset, offset - start, taken_bytes, max_bytes)
                 ahead = _send(router, partition, FetchPosition(offset, limit, committed))
@@ -72,7 +72,7 @@ def read_range(
 
 
 def bytes_for(left: int, taken: int, taken_bytes: int, max_bytes: int) -> int:
-    """How much to ask for when so many offsets are left, and so many had so many bytes."""
+    """How many bytes to request for `left` offsets, when `taken` offsets had `taken_bytes`."""
     each = taken_bytes / taken if taken else RECORD_BYTES_GUESS
     return int(min(max_bytes, FETCH_BYTES_MIN + left * each * MARGIN))
 
@@ -94,12 +94,12 @@ def _take(ahead: _Ahead) -> FetchedBatches | None:
 
 
 def _nothing_left(piece: FetchedBatches, end: int, *, committed: bool) -> bool:
-    # Compaction may have removed the last records of a range; the log goes on behind them.
+    # Compaction may have removed the last records of a range, while the log continues after them.
     return (piece.last_stable_offset if committed else piece.high_watermark) >= end
 
 
 def _check_patience(
-    router: RequestRouter, partition: TopicPartition, end: int, piece: FetchedBatches, silent_since: float
+    router: RequestRouter, partition: TopicPartition, end: int, piece: FetchedBatches, idle_since: float
 ) -> None:
-    if (time.monotonic() - silent_since) * 1000 >= router.options.api_timeout_ms:
-        raise OffsetOutOfRange(f"{partition} ends at offset {piece.high_watermark}, before the wanted {end}")
+    if (time.monotonic() - idle_since) * 1000 >= router.options.api_timeout_ms:
+        raise OffsetOutOfRange(f"{partition} ends at offset {piece.high_watermark}, before the requested {end}")

@@ -1,4 +1,4 @@
-"""Replicas and leaders of partitions: who carries what, and how that is changed."""
+"""Reads and changes the replicas and leaders of partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -20,7 +20,7 @@ PREFERRED = 0
 
 
 class Carried(NamedTuple):
-    """Who carries a partition."""
+    """The leader and the replicas of a partition."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -29,7 +29,7 @@ class Carried(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """A partition on its way."""
+    """A partition that is being moved."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -37,20 +37,20 @@ class Moving(NamedTuple):
 
 
 def carriers(router: RequestRouter, topics: Iterable[str] | None) -> dict[TopicPartition, Carried]:
-    """Who carries the partitions of these topics, or of all."""
+    """The replicas of the partitions of these topics, or of all topics."""
 
     def ask() -> dict[TopicPartition, Carried]:
         names = None if topics is None else [{"name": name, "topic_id": None} for name in sorted(set(topics))]
         fields = {"topics": names, "allow_auto_topic_creation": False}
-        told = router.anyone().call(plain(METADATA, fields)).message()
-        for topic in told.topics:
+        response = router.anyone().call(plain(METADATA, fields)).message()
+        for topic in response.topics:
             if topic.error_code:
                 raise of_code(topic.error_code, f"topic {topic.name}: {of_code(topic.error_code)}")
         return {
             TopicPartition(topic.name, part.partition_index): Carried(
                 part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes), bool(topic.is_internal)
             )
-            for topic in told.topics
+            for topic in response.topics
             for part in topic.partitions
         }
 
@@ -60,7 +60,7 @@ def carriers(router: RequestRouter, topics: Iterable[str] | None) -> dict[TopicP
 def reassign(
     router: RequestRouter, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Move partitions to these brokers; None goes back to where one was. What became of each."""
+    """Move partitions to these brokers; None cancels a move. Returns the error of each partition, or None."""
     by_topic: dict[str, list[dict[str, object]]] = {}
     for (name, index), replicas in wanted.items():
         part: dict[str, object] = {"partition_index": index, "replicas": replicas and tuple(replicas)}
@@ -69,14 +69,14 @@ def reassign(
     fields = {"timeout": TIMEOUT, "topics": topics}
 
     def ask() -> dict[TopicPartition, KafkaError | None]:
-        told = router.anyone().call(plain(ALTER_PARTITION_REASSIGNMENTS, fields)).message()
-        if told.error_code:
-            raise of_code(told.error_code, told.error_message or "")
+        response = router.anyone().call(plain(ALTER_PARTITION_REASSIGNMENTS, fields)).message()
+        if response.error_code:
+            raise of_code(response.error_code, response.error_message or "")
         return {
             TopicPartition(topic.name, part.partition_index): (
                 of_code(part.error_code, part.error_message or "") if part.error_code else None
             )
-            for topic in told.responses
+            for topic in response.responses
             for part in topic.partitions
         }
 
@@ -84,18 +84,18 @@ def reassign(
 
 
 def reassignments(router: RequestRouter) -> dict[TopicPartition, Moving]:
-    """Every partition on its way."""
+    """Every partition that is being moved."""
 
     def ask() -> dict[TopicPartition, Moving]:
         fields = {"timeout": TIMEOUT, "topics": None}
-        told = router.anyone().call(plain(LIST_PARTITION_REASSIGNMENTS, fields)).message()
-        if told.error_code:
-            raise of_code(told.error_code, told.error_message or "")
+        response = router.anyone().call(plain(LIST_PARTITION_REASSIGNMENTS, fields)).message()
+        if response.error_code:
+            raise of_code(response.error_code, response.error_message or "")
         return {
             TopicPartition(topic.name, part.partition_index): Moving(
                 tuple(part.replicas), tuple(part.adding_replicas), tuple(part.removing_replicas)
             )
-            for topic in told.topics
+            for topic in response.topics
             for part in topic.partitions
         }
 
@@ -105,7 +105,7 @@ def reassignments(router: RequestRouter) -> dict[TopicPartition, Moving]:
 def elect_preferred(
     router: RequestRouter, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Let the first replica of each lead; what became of each."""
+    """Elect the first replica of each partition as leader. Returns the error of each partition, or None."""
     by_topic: dict[str, list[int]] = {}
     for name, index in partitions:
         by_topic.setdefault(name, []).append(index)
@@ -113,16 +113,16 @@ def elect_preferred(
     fields = {"election_type": PREFERRED, "topic_partitions": topics, "timeout": TIMEOUT}
 
     def ask() -> dict[TopicPartition, KafkaError | None]:
-        told = router.anyone().call(plain(ELECT_LEADERS, fields)).message()
-        if getattr(told, "error_code", 0):
-            raise of_code(told.error_code)
+        response = router.anyone().call(plain(ELECT_LEADERS, fields)).message()
+        if getattr(response, "error_code", 0):
+            raise of_code(response.error_code)
         return {
             TopicPartition(topic.topic, part.partition_id): (
                 None
                 if part.error_code in {0, ElectionNotNeeded.code}
                 else of_code(part.error_code, part.error_message or "")
             )
-            for topic in told.replica_election_results
+            for topic in response.replica_election_results
             for part in topic.partition_result
         }
 

@@ -1,4 +1,4 @@
-"""Fetch as a follower asks it: many partitions at once, by topic id, each with what the follower's log ends with."""
+"""Fetch requests of a follower: many partitions, by topic id, each with the end of the follower's log."""
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
@@ -14,7 +14,7 @@ from tidemill.wire.kafka.fetch import PARTITIONS_MAX
 from tidemill.wire.kafka.reader import ItemBudget, skip_tags
 from tidemill.wire.kafka.varint import read_uvarint, uvarint
 
-REPLICA_FETCH = ClientApi(1, 13, 14)  # later versions carry the replica's number elsewhere
+REPLICA_FETCH = ClientApi(1, 13, 14)  # later versions have the replica id in another field
 _LIMITS = Struct(">iiiib")
 _NO_SESSION = Struct(">ii").pack(0, -1)
 _WANTED = Struct(">iiqiqi")  # partition, leader epoch, offset, last epoch, log start, max bytes
@@ -28,7 +28,7 @@ _DIVERGING_TAG = 0
 
 
 class PartWanted(NamedTuple):
-    """Records of one partition from `offset` on."""
+    """A request for the records of one partition from `offset` on."""
 
     topic_id: UUID
     partition: int
@@ -40,7 +40,7 @@ class PartWanted(NamedTuple):
 
 
 class PartGiven(NamedTuple):
-    """What a leader gave of one partition; `diverging` is the last epoch that both logs have, and its end there."""
+    """The response for one partition. `diverging` is the last epoch that both logs have, and its end offset there."""
 
     topic_id: UUID
     partition: int
@@ -60,9 +60,9 @@ class ReplicaFetchLimits(NamedTuple):
 
 
 def replica_fetch(node_id: int, wanted: Sequence[PartWanted], limits: ReplicaFetchLimits) -> Request:
-    """The request of the broker with this number."""
+    """The request of the broker with this id."""
 
-    def write(version: int) -> list[bytes | bytearray | memoryview]:  # noqa: ARG001 - 13 and 14 are written alike
+    def write(version: int) -> list[bytes | bytearray | memoryview]:  # noqa: ARG001 - 13 and 14 have the same format
         out = bytearray(_LIMITS.pack(node_id, limits.max_wait_ms, limits.min_bytes, limits.max_bytes, 0))
         out += _NO_SESSION
         by_topic: dict[UUID, list[PartWanted]] = {}
@@ -71,7 +71,7 @@ def replica_fetch(node_id: int, wanted: Sequence[PartWanted], limits: ReplicaFet
         out += uvarint(len(by_topic) + 1)
         for topic_id, parts in by_topic.items():
             _write_topic(out, topic_id, parts)
-        out += b"\x01\x01\0"  # nothing forgotten, no rack, no tagged fields
+        out += b"\x01\x01\0"  # no forgotten topics, no rack, no tagged fields
         return [out]
 
     return Request(REPLICA_FETCH, write)
@@ -89,11 +89,11 @@ def _write_topic(out: bytearray, topic_id: UUID, parts: Iterable[PartWanted]) ->
 
 
 def given(answer: Answer) -> list[PartGiven] | int:
-    """What each partition gave, or the number of the error of the whole request."""
+    """The response for each partition, or the error code of the whole request."""
     try:
         return _read(answer.body)
     except (struct_error, IndexError) as error:
-        raise ProtocolViolation(f"an answer to a replica is malformed: {error}") from None
+        raise ProtocolViolation(f"the Fetch response to a replica is malformed: {error}") from None
 
 
 def _read(body: memoryview) -> list[PartGiven] | int:
@@ -124,7 +124,7 @@ def _read_part(body: memoryview, position: int, topic_id: UUID) -> tuple[PartGiv
     size, position = read_uvarint(body, position + _PREFERRED_BYTES)
     end = position + max(size - 1, 0)
     if end > len(body):
-        raise ProtocolViolation(f"an answer to a replica announces {size} bytes of records")
+        raise ProtocolViolation(f"the Fetch response to a replica has an invalid size of records: {size} bytes")
     diverging, following = _read_tags(body, end)
     return PartGiven(topic_id, index, code, high_watermark, log_start, diverging, body[position:end]), following
 

@@ -1,8 +1,8 @@
-"""How long to go on after an error that may pass: a decision, made from numbers.
+"""Decides how long to retry after a retriable error.
 
-Three kinds of patience. A broker that nobody has ever reached is probably a wrong address: the connect timeout is all
-it gets. A topic that nobody knows is probably a wrong name, but a new one takes a moment to be known everywhere. All
-else (a broker restarts, a leader moves, a coordinator loads) may last as long as the API timeout allows.
+There are three limits. A broker that was never reached is probably a wrong address, so the connect timeout is the
+limit. An unknown topic is probably a wrong name, but brokers learn of a new topic with a delay, so it gets a short
+limit. Other errors (a broker restarts, a leader moves, a coordinator loads) are retried until the API timeout.
 """
 
 from typing import TypeVar
@@ -20,8 +20,8 @@ E = TypeVar("E", bound=TidemillError)
 def pause_ms(
     error: TidemillError, *, attempt: int, waited_ms: int, contacted: bool, options: ClientOptions
 ) -> int | None:
-    """How long to wait before trying again, or None when the error is final."""
-    # The same bytes will be as corrupt the next time.
+    """The wait before the next attempt. None when the error is final."""
+    # A retry would return the same corrupt bytes.
     if not error.retriable or isinstance(error, CorruptMessage):
         return None
     patience_ms = options.api_timeout_ms if contacted else options.connect_timeout_ms
@@ -33,7 +33,7 @@ def pause_ms(
     return min(grown, options.retry_backoff_max_ms, patience_ms - waited_ms)
 
 
-def told(what: str, error: E) -> E:
-    """The same error with a line that begins with what was tried."""
+def prefixed(what: str, error: E) -> E:
+    """The same error with the name of the failed operation before its text."""
     line = f"{what}: {error}"
     return error if not what else type(error)(line)

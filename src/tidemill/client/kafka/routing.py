@@ -1,8 +1,9 @@
-"""Which broker to ask, and again when it was the wrong one: the shell under every call of `RawClient`.
+"""Sends each request to the right broker and retries when routes change: the shell under every call of `KafkaClient`.
 
-Requests go to the leader of their partition, to a coordinator, or to anyone. An answer that says "not me", and a
-connection that breaks, make the routes stale: they are asked for anew before the next attempt. `retries` says how long
-that goes on. All leaders of one call are asked before the first answer is read, so they work at the same time.
+Requests go to the leader of their partition, to a coordinator, or to any broker. A response that names another broker,
+or a broken connection, marks the routes as stale. They are fetched again before the next attempt. `retries` limits the
+attempts. A call sends its requests to all leaders before it reads the first response, so that the leaders work in
+parallel.
 """
 
 import time
@@ -17,7 +18,7 @@ from tidemill.client.kafka.connection import BlockingConnection
 from tidemill.client.kafka.errors import BrokerUnreachable, ClientError
 from tidemill.client.kafka.options import ClientOptions
 from tidemill.client.kafka.protocol import Answer, Request, plain
-from tidemill.client.kafka.retries import pause_ms, told
+from tidemill.client.kafka.retries import pause_ms, prefixed
 from tidemill.client.kafka.topology import BrokerEndpoint, Topology
 from tidemill.model.errors import KafkaError, TidemillError, of_code
 from tidemill.model.topics import TopicPartition
@@ -27,21 +28,21 @@ R = TypeVar("R")
 
 
 class Coordinated(IntEnum):
-    """What a coordinator coordinates, by Kafka's number."""
+    """The kind of a coordinator's key, by Kafka's number."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class PendingRequest(NamedTuple):
-    """A request on its way: who was asked, and the ticket for the answer."""
+    """A request in flight: its connection, and its number for the response."""
 
     connection: BlockingConnection
     number: int
 
 
 class RequestRouter:
-    """The connections of one client and what it knows of the cluster. For one thread."""
+    """The connections of one client and its metadata of the cluster. For one thread."""
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
@@ -58,7 +59,7 @@ class RequestRouter:
         self._connections.clear()
 
     def refresh(self, topics: Collection[str] | None, *, create: bool = False) -> Topology:
-        """Ask who leads these topics (None: all); what the answer says of them is the new topology."""
+        """Fetch the metadata of these topics (None: all) and replace the topology."""
         wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": create}
         known = Topology() if topics is None else self.topology
@@ -72,7 +73,7 @@ class RequestRouter:
         return self._to(self.topology.brokers[self.topology.leader_of(partition)])
 
     def persist(self, what: str, attempt: Callable[[], R]) -> R:
-        """The result of `attempt`, which is made again after errors that may pass."""
+        """Call `attempt`, and repeat it after retriable errors."""
         patience = self._patience(what)
         while True:
             try:
@@ -90,7 +91,7 @@ class RequestRouter:
         *,
         extra_s: float = 0.0,
     ) -> dict[TopicPartition, R]:
-        """What the leaders of these partitions answer; partitions that fail are asked again, the others not."""
+        """The responses of the leaders of these partitions. Only partitions that failed are requested again."""
         found: dict[TopicPartition, R] = {}
         left = dict(wanted)
         patience = self._patience(what)
@@ -99,14 +100,16 @@ class RequestRouter:
             for answer in self._round(left, ask, failures, extra_s):
                 for partition, outcome in read(answer).items():
                     if isinstance(outcome, KafkaError):
-                        failures.append(told(str(partition), outcome))
+                        failures.append(prefixed(str(partition), outcome))
                     elif left.pop(partition, None) is not None:
                         found[partition] = outcome
             if left:
                 self.distrust()
-                # An error that will not pass is told rather than one that may.
+                # Report a final error rather than a retriable one.
                 failures.sort(key=lambda error: error.retriable)
-                patience(failures[0] if failures else ClientError(f"the broker left out {next(iter(left))}"))
+                patience(
+                    failures[0] if failures else ClientError(f"the response of the broker lacks {next(iter(left))}")
+                )
         return found
 
     def ask_leaders(
@@ -115,7 +118,7 @@ class RequestRouter:
         ask: Callable[[Mapping[TopicPartition, V]], Request],
         failures: list[TidemillError],
     ) -> list[PendingRequest]:
-        """Ask the leaders of these partitions and wait for none; why some were not asked is added to `failures`."""
+        """Send requests to the leaders without waiting for responses. Errors of partitions are added to `failures`."""
         shares: dict[BrokerEndpoint, dict[TopicPartition, V]] = defaultdict(dict)
         asked: list[PendingRequest] = []
         try:
@@ -139,7 +142,7 @@ class RequestRouter:
     def at_coordinator(
         self, what: str, kind: Coordinated, key: str, request: Request, read: Callable[[Answer], R]
     ) -> R:
-        """What the coordinator answers; `read` raises the error in an answer."""
+        """The response of the coordinator. `read` raises the error in it."""
 
         def attempt() -> R:
             address = self._coordinators.get((kind, key))
@@ -150,14 +153,14 @@ class RequestRouter:
         return self.persist(what, attempt)
 
     def find_coordinator(self, kind: Coordinated, key: str) -> BrokerEndpoint:
-        """Who coordinates a group or transactional id."""
-        told_of = self.anyone().call(plain(FIND_COORDINATOR, {"key": key, "key_type": int(kind)})).message()
-        if told_of.error_code:
-            raise of_code(told_of.error_code, told_of.error_message or "")
-        return BrokerEndpoint(told_of.host, told_of.port)
+        """The address of the coordinator of a group or transactional id."""
+        response = self.anyone().call(plain(FIND_COORDINATOR, {"key": key, "key_type": int(kind)})).message()
+        if response.error_code:
+            raise of_code(response.error_code, response.error_message or "")
+        return BrokerEndpoint(response.host, response.port)
 
     def anyone(self) -> BlockingConnection:
-        """A connection to whoever answers: an open one, a broker known from before, or one of the given addresses."""
+        """A connection to any broker: an open one, a known broker, or a bootstrap server."""
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
@@ -167,16 +170,16 @@ class RequestRouter:
                 return self._to(address)
             except BrokerUnreachable as error:
                 failure = error
-        raise failure or BrokerUnreachable("no broker is known")
+        raise failure or BrokerUnreachable("no broker is known; set bootstrap.servers")
 
     def everyone(self) -> Iterator[BlockingConnection]:
-        """A connection to each broker of the cluster that answers; the others are left out."""
+        """A connection to each broker of the cluster that is reachable."""
         for address in self.refresh(()).brokers.values():
             with suppress(BrokerUnreachable):
                 yield self._to(address)
 
     def distrust(self) -> None:
-        """Ask anew where everything is before it is used again."""
+        """Mark all routes as stale, so that they are fetched again before their next use."""
         self._stale = True
         self._coordinators.clear()
 
@@ -208,7 +211,7 @@ class RequestRouter:
         return answers
 
     def _patience(self, what: str) -> Callable[[TidemillError], None]:
-        """A function that waits after an error that may pass and raises one that will not."""
+        """A function that waits after a retriable error and raises a final one."""
         began = time.monotonic()
         attempt = 0
 
@@ -219,7 +222,7 @@ class RequestRouter:
                 error, attempt=attempt, waited_ms=waited_ms, contacted=self._contacted, options=self.options
             )
             if pause is None:
-                raise told(what, error)
+                raise prefixed(what, error)
             attempt += 1
             time.sleep(pause / 1000)
 

@@ -1,7 +1,7 @@
-"""Saying who we are: the messages of PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), without a connection.
+"""The SASL messages of PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), without IO.
 
-An exchange is a generator: it yields what to send, gets what the broker answered, and ends when the broker is
-believed. With SCRAM the password never travels and the broker must prove that it knows it too.
+An exchange is a generator: it yields a message to send, receives the broker's response, and ends when the broker is
+authenticated. With SCRAM the password is never sent, and the broker must prove that it knows it too.
 """
 
 import base64
@@ -20,7 +20,7 @@ _NO_BINDING = "n,,"
 
 
 def exchange(credentials: Credentials, nonce: str) -> Generator[bytes, bytes, None]:
-    """The exchange of this mechanism."""
+    """The exchange of the mechanism of these credentials."""
     if credentials.mechanism == "PLAIN":
         return _plain(credentials)
     return _scram(credentials, nonce)
@@ -38,9 +38,9 @@ def _scram(credentials: Credentials, nonce: str) -> Generator[bytes, bytes, None
     parts = _attributes(challenge)
     combined, salt, iterations = parts.get("r", ""), _decode(parts.get("s", "")), parts.get("i", "")
     if not combined.startswith(nonce) or len(combined) == len(nonce):
-        raise AuthenticationFailed("the broker did not keep to SCRAM: its nonce does not continue ours")
+        raise AuthenticationFailed("the broker violated SCRAM: its nonce does not continue the client's")
     if not iterations.isdecimal() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
-        raise AuthenticationFailed(f"the broker asks for {iterations or 'no'} iterations of SCRAM")
+        raise AuthenticationFailed(f"the broker requests {iterations or 'no'} SCRAM iterations")
     salted = hashlib.pbkdf2_hmac(name, credentials.password.encode(), salt, int(iterations))
     ending = f"c={base64.b64encode(_NO_BINDING.encode()).decode()},r={combined}"
     signed = f"{opening},{challenge},{ending}".encode()
@@ -50,7 +50,7 @@ def _scram(credentials: Credentials, nonce: str) -> Generator[bytes, bytes, None
     verdict = _attributes((yield f"{ending},p={base64.b64encode(proof).decode()}".encode()).decode(errors="replace"))
     expected = hmac.digest(hmac.digest(salted, b"Server Key", name), signed, name)
     if not hmac.compare_digest(_decode(verdict.get("v", "")), expected):
-        raise AuthenticationFailed(f"the broker does not know the password of {credentials.username}")
+        raise AuthenticationFailed(f"the broker did not prove that it knows the password of {credentials.username}")
 
 
 def _attributes(message: str) -> dict[str, str]:
@@ -61,4 +61,4 @@ def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise AuthenticationFailed("the broker did not keep to SCRAM: a field is not base64") from None
+        raise AuthenticationFailed("the broker violated SCRAM: a field is not base64") from None

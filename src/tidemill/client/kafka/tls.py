@@ -1,4 +1,4 @@
-"""What the standard library needs to know to encrypt a connection."""
+"""Builds the TLS context of a connection."""
 
 import ssl
 import tempfile
@@ -13,13 +13,13 @@ OWNER_ONLY = 0o600
 
 
 def tls_context(tls: TlsOptions) -> ssl.SSLContext:
-    """The context for these options; InvalidOption when their files or texts are of no use."""
+    """The context for these options. InvalidClientOption when their files or texts cannot be used."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file, cadata=tls.ca_pem)
         with _certificate(tls) as (certificate, key):
             if certificate is not None:
                 context.load_cert_chain(certificate, key, lambda: tls.key_password or "")
-    except (OSError, ValueError) as error:  # the library calls a text without a certificate a wrong value
+    except (OSError, ValueError) as error:  # ssl raises ValueError for a text without a certificate
         reason = str(getattr(error, "strerror", None) or error).lower()
         raise InvalidClientOption(f"{_named(tls)} cannot be used: {reason}; they must be PEM") from None
     context.check_hostname = tls.check_name and tls.verify
@@ -30,12 +30,12 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
 
 def _named(tls: TlsOptions) -> str:
     files = [name for name in (tls.ca_file, tls.certificate_file, tls.key_file) if name is not None]
-    return f"the TLS files {', '.join(files)}" if files else "the texts of the TLS certificates"
+    return f"the TLS files {', '.join(files)}" if files else "the PEM texts of the TLS options"
 
 
 @contextmanager
 def _certificate(tls: TlsOptions) -> Iterator[tuple[str | None, str | None]]:
-    """The files of our certificate and key: the library reads files only, so texts are in one for a moment."""
+    """The files of the client certificate and key. ssl reads only files, so texts are written to a temporary one."""
     if tls.certificate_pem is None:
         yield tls.certificate_file, tls.key_file
         return

@@ -1,6 +1,6 @@
-"""Who leads what: the brokers and topics of a cluster as the last answers to Metadata told them.
+"""The brokers, topics and leaders of a cluster, from the last Metadata responses.
 
-A topology is never changed, only replaced; the shell asks again when a broker says that it is stale.
+A topology is never changed, only replaced. The router fetches it again when a broker reports that it is stale.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from tidemill.model.topics import TopicPartition
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ class BrokerEndpoint(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """A topic: its leaders by partition (-1 where there is none), its id where the broker has ids."""
+    """A topic: its leaders by partition (-1 without a leader), and its id if the broker has topic ids."""
 
     name: str
     topic_id: UUID | None
@@ -33,20 +33,20 @@ class TopicInfo(NamedTuple):
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Its partitions in order."""
+        """The partitions in order."""
         return [TopicPartition(self.name, index) for index in sorted(self.leaders)]
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The brokers by node id, the topics by name, and what is wrong with the topics that were asked in vain."""
+    """The brokers by node id, the topics by name, and the errors of the topics that could not be described."""
 
     brokers: Mapping[int, BrokerEndpoint] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     missing: Mapping[str, KafkaError] = field(default_factory=dict)
 
     def leader_of(self, partition: TopicPartition) -> int:
-        """The node that leads it; UnknownTopicOrPartition or LeaderNotAvailable when nobody does."""
+        """The node id of the leader. UnknownTopicOrPartition or LeaderNotAvailable when there is none."""
         if partition.topic in self.missing:
             raise self.missing[partition.topic]
         topic = self.topics.get(partition.topic)
@@ -60,10 +60,10 @@ class Topology:
         return leader
 
     def with_answer(self, answer: Answer) -> "Topology":
-        """The topology after an answer to Metadata; topics that it does not speak of stay as they were."""
-        told = answer.message()
+        """The topology after a Metadata response. Topics that are not in the response stay as they were."""
+        response = answer.message()
         topics, missing = dict(self.topics), dict(self.missing)
-        for topic in told.topics:
+        for topic in response.topics:
             topics.pop(topic.name, None)
             missing.pop(topic.name, None)
             if topic.error_code:
@@ -72,7 +72,7 @@ class Topology:
                 leaders = {part.partition_index: part.leader_id for part in topic.partitions}
                 topic_id = getattr(topic, "topic_id", None)
                 topics[topic.name] = TopicInfo(topic.name, topic_id, bool(topic.is_internal), leaders)
-        brokers = {broker.node_id: BrokerEndpoint(broker.host, broker.port) for broker in told.brokers}
+        brokers = {broker.node_id: BrokerEndpoint(broker.host, broker.port) for broker in response.brokers}
         return Topology(brokers, topics, missing)
 
 

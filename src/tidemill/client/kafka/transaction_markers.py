@@ -1,4 +1,4 @@
-"""What brokers ask each other about transactions: whether a partition is in one, and to end one on partitions."""
+"""Requests between brokers about transactions: verify that a partition is in one, and write its end marker."""
 
 from typing import Any, NamedTuple
 
@@ -8,12 +8,12 @@ from tidemill.model.errors import TidemillError, of_code
 from tidemill.model.topics import TopicPartition
 
 PARTITIONS_OF_TRANSACTION = ClientApi(24, 4, 5)
-"""AddPartitionsToTxn from version 4 on is a question of brokers, and may only ask."""
+"""AddPartitionsToTxn from version 4 on is for brokers, and can verify without adding."""
 WRITE_TXN_MARKERS = ClientApi(27, 1, 1)
 
 
 class TransactionalProducer(NamedTuple):
-    """Who writes in a transaction."""
+    """The producer of a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -21,17 +21,17 @@ class TransactionalProducer(NamedTuple):
 
 
 def verify_request(writer: TransactionalProducer, partition: TopicPartition, *, verify_only: bool) -> Request:
-    """Is the partition in the open transaction; or let it join."""
+    """Verify that the partition is in the open transaction, or add it."""
     topics = [{"name": partition.topic, "partitions": (partition.partition,)}]
     transaction = {**writer._asdict(), "verify_only": verify_only, "topics": topics}
     return plain(PARTITIONS_OF_TRANSACTION, {"transactions": [transaction]})
 
 
 def verified(answer: Answer) -> None:
-    """Raise what the coordinator refused with."""
-    told = answer.message()
-    _raise(told.error_code)
-    for transaction in told.results_by_transaction:
+    """Raise the error of the coordinator."""
+    response = answer.message()
+    _raise(response.error_code)
+    for transaction in response.results_by_transaction:
         for topic in transaction.topic_results:
             for part in topic.results_by_partition:
                 _raise(part.partition_error_code)
@@ -40,7 +40,7 @@ def verified(answer: Answer) -> None:
 def marker_request(
     partition: TopicPartition, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int
 ) -> Request:
-    """End a transaction on a partition."""
+    """Write the end marker of a transaction to a partition."""
     marker: dict[str, Any] = {
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,
@@ -52,7 +52,7 @@ def marker_request(
 
 
 def marker_written(answer: Answer) -> None:
-    """Raise what the leader refused with."""
+    """Raise the error of the leader."""
     for marker in answer.message().markers:
         for topic in marker.topics:
             for part in topic.partitions:

@@ -1,1 +1,1 @@
-"""The parallel consumer: hundreds of workers on one partition, commits that never skip a record."""
+"""The parallel consumer: many workers on one partition, and commits that never skip a record."""

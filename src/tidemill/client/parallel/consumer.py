@@ -1,11 +1,14 @@
-"""The parallel consumer: one thread polls and commits, many workers handle, nothing is committed past a gap.
+"""The parallel consumer: one thread polls and commits, many workers handle records.
 
-The thread that calls `run` owns the Kafka client: it polls (always, so that the group never loses it, however slow
-the handlers are), puts records on the desk, pauses partitions when too much waits, wakes retries, and commits.
-Workers take records from the desk and bring results back. A partition that is revoked is given up in order: nothing
-more of it is handed out, what is being handled may finish within a limit, the result is committed, the rest is
-dropped. A partition that was lost is only dropped: its new owner has begun already, and a commit of ours would be a
-zombie's.
+No offset is committed past a record that is not complete.
+
+The thread that calls `run` owns the Kafka client. It keeps polling, however slow the handlers are, so that the group
+never removes it. It puts records into the work queue, pauses partitions when too many records wait, releases retries
+and commits. Workers take records from the queue and report results.
+
+A revoked partition is released in order. The queue hands out no more of its records, running handlers may finish within
+a limit, the result is committed and the rest is dropped. A lost partition is only dropped, because its new owner has
+already started and a commit here would come from a zombie.
 """
 
 import inspect
@@ -41,16 +44,16 @@ POLL_BATCH = 1_000
 DRAIN_POLL_S = 0.02
 COMMITTED_S = 30.0
 MISSING_S = 2.0
-"""How long after the start it is looked for the topics, where the client itself does not tell that one is missing."""
+"""How long after the start the topics are checked, where the client itself does not report a missing one."""
 METADATA_S = 5.0
-# Partitions are resumed when this share of max_in_flight has been worked off.
+# Partitions are resumed when the records in flight fall below this share of max_in_flight.
 RESUME_SHARE = 0.5
 
 log = structlog.get_logger("tidemill.parallel")
 
 
 class ParallelConsumer:
-    """Handle the records of topics with many workers, in the order of their keys, and lose none.
+    """Handles the records of topics with many workers, in the order of their keys, and loses none.
 
         consumer = ParallelConsumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "mailer"}, ["orders"])
         consumer.run(lambda record: print(record.key, record.value))
@@ -58,14 +61,14 @@ class ParallelConsumer:
     `config` is confluent-kafka's; it works with any Kafka broker. `run(handler)` returns after `stop()`, a signal or
     `max_records`, or raises `Halted`. A handler that is a coroutine function runs as tasks of one event loop.
 
-    - `ordering`: what is handled one after another: records of a "key", of a "partition", or none ("unordered").
-    - `workers`, `executor`: how many handle at a time, each a "thread" or a "process".
-    - `retry`, then `dead_letter` (a topic), or `on_exhausted`: "halt" or "skip". `error_threshold` failures in
-      a row halt it.
-    - `commit_interval_ms`, `commit_every`: when offsets are committed; `metadata_bytes_max` goes with each, to remember
-      what is complete beyond a gap; `tracking` finds gaps by "partition" or, over all of them, by "sequence".
-    - `max_in_flight`: records that are here at a time. `revoke_timeout_ms`: how long handlers may go on with a
-      partition that goes to another member. `registry`: of prometheus_client, for metrics.
+    - `ordering`: which records are handled in order: those of a "key", of a "partition", or none ("unordered").
+    - `workers`, `executor`: the number of workers, each a "thread" or a "process".
+    - `retry`: the attempts. After the last one the record goes to the topic `dead_letter`, or `on_exhausted` decides:
+      "halt" or "skip". `error_threshold` failures in a row halt the consumer.
+    - `commit_interval_ms`, `commit_every`: when offsets are committed. Each commit stores the records that are complete
+      beyond a gap, in up to `metadata_bytes_max`. `tracking` finds gaps per "partition", or over all as a "sequence".
+    - `max_in_flight`: the most records in memory. `revoke_timeout_ms`: how long handlers may continue with a
+      partition that is revoked. `registry`: a registry of prometheus_client for metrics.
     """
 
     def __init__(
@@ -107,9 +110,9 @@ class ParallelConsumer:
             metadata_bytes_max=metadata_bytes_max,
             max_records=max_records,
         )
-        self._desk = WorkQueue(self._options.ordering, tracking)
+        self._queue = WorkQueue(self._options.ordering, tracking)
         self._client: Any = None
-        self._letters: DeadLetters | None = None
+        self._dead_letters: DeadLetters | None = None
         self._stopping = threading.Event()
         self._drain = True
         self._halted: Halted | None = None
@@ -119,8 +122,8 @@ class ParallelConsumer:
         self._metadata_bytes_max = metadata_bytes_max
         self._commits = 0
         self._committed_at = (0.0, 0)
-        self._looks_at_s: float | None = None
-        self._chance = random.Random()  # noqa: S311 -- spreads retries, guards nothing
+        self._topics_checked_at_s: float | None = None
+        self._chance = random.Random()  # noqa: S311 -- spreads retries, no security
         if registry is not None:
             collector_of(registry).add(str(config["group.id"]), self.stats)
 
@@ -131,12 +134,12 @@ class ParallelConsumer:
         self.stop(drain=False)
 
     def run(self, handler: Handler) -> None:
-        """Handle records until `stop()`, Ctrl-C or SIGTERM; raise `Halted` when something is wrong."""
+        """Handle records until `stop()`, Ctrl-C or SIGTERM. Raises `Halted` when it cannot continue."""
         if not callable(handler):
             raise InvalidOption(f"the handler {handler!r} is not a function")
         if self._client is not None:
-            raise InvalidOption("a ParallelConsumer runs once: make another")
-        if not structlog.is_configured():  # its own default is standard output, which belongs to the program
+            raise InvalidOption("this ParallelConsumer has already run; create another one")
+        if not structlog.is_configured():  # structlog's default is standard output, which belongs to the program
             structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
         workers = self._workers(handler)
         self._start_client()
@@ -147,28 +150,28 @@ class ParallelConsumer:
                     self._turn()
                 self._finish()
         finally:
-            self._desk.close()
+            self._queue.close()
             workers.stop(wait=self._drain and self._halted is None)
             self._close()
         if self._halted is not None:
             raise self._halted
 
     def stop(self, *, drain: bool = True) -> None:
-        """End `run`: with `drain`, after everything that was received is handled and committed."""
+        """End `run`. With `drain`, it ends after all received records are handled and committed."""
         self._drain = self._drain and drain
         self._stopping.set()
 
     def stats(self) -> Stats:
-        """What it is doing at the moment."""
-        waiting, in_flight = self._desk.load()
-        counts = self._desk.counts
-        contiguous = {str(place): offset for place, (offset, _) in self._desk.commits(0).items()}
+        """A snapshot of the consumer's state."""
+        waiting, in_flight = self._queue.load()
+        counts = self._queue.counts
+        contiguous = {str(place): offset for place, (offset, _) in self._queue.commits(0).items()}
         return Stats(
             waiting=waiting,
             in_flight=in_flight,
             received=counts.received,
             completed=counts.completed,
-            beyond_gap=self._desk.beyond(),
+            beyond_gap=self._queue.beyond(),
             skipped=counts.skipped,
             failures=counts.failures,
             retries=counts.retries,
@@ -178,39 +181,39 @@ class ParallelConsumer:
             commits=self._commits,
             committed={str(place): offset for place, (offset, _) in self._committed.items()},
             contiguous=contiguous,
-            assigned=tuple(str(place) for place in self._desk.assigned()),
+            assigned=tuple(str(place) for place in self._queue.assigned()),
         )
 
-    # Starting and ending.
+    # Start and stop.
 
     def _workers(self, handler: Handler) -> Workers:
         count, in_processes = self._options.workers, self._options.executor == "process"
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 -- is its call a coroutine?
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 -- checks for async __call__
             if in_processes:
-                raise InvalidOption("executor='process' is for functions; coroutines are tasks of one event loop")
-            return TaskWorkers(self._desk, handler, count, self)
+                raise InvalidOption("executor='process' does not support async handlers; use executor='thread'")
+            return TaskWorkers(self._queue, handler, count, self)
         if in_processes:
-            return ProcessWorkers(self._desk, handler, count, self)
-        return ThreadWorkers(self._desk, handler, count, self)
+            return ProcessWorkers(self._queue, handler, count, self)
+        return ThreadWorkers(self._queue, handler, count, self)
 
     def _start_client(self) -> None:
         config = dict(self._options.config)
         if self._options.dead_letter:
-            self._letters = DeadLetters(_producer_config(config), self._options.dead_letter)
+            self._dead_letters = DeadLetters(_producer_config(config), self._options.dead_letter)
         if str(config.get("group.protocol", "classic")).lower() == "consumer":
-            self._looks_at_s = time.monotonic() + MISSING_S
+            self._topics_checked_at_s = time.monotonic() + MISSING_S
         self._client = Consumer({"auto.offset.reset": "earliest", **config, "enable.auto.commit": False})
         self._client.subscribe(
             list(self._options.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
 
     def _finish(self) -> None:
-        while self._drain and self._halted is None and self._desk.held():
+        while self._drain and self._halted is None and self._queue.held():
             self._turn(paused=True, timeout_s=DRAIN_POLL_S)
 
     def _close(self) -> None:
-        if self._letters is not None and (left := self._letters.close()):
-            log.error("dead letters unanswered", count=left)
+        if self._dead_letters is not None and (left := self._dead_letters.close()):
+            log.error("dead_letters_unconfirmed", count=left)
         try:
             self._commit()
         finally:
@@ -218,7 +221,7 @@ class ParallelConsumer:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM drain; a second one ends at once. Only the main thread may ask for signals."""
+        """Ctrl-C and SIGTERM drain, and a second one stops at once. Only the main thread may handle signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -233,39 +236,39 @@ class ParallelConsumer:
             for each, handler in before.items():
                 signal.signal(each, handler)
 
-    # One turn of the polling thread.
+    # One iteration of the polling thread.
 
     def _turn(self, *, paused: bool = False, timeout_s: float = POLL_S) -> None:
         self._balance(paused=paused)
         messages = self._client.consume(max(1, min(POLL_BATCH, self._left())), self._patience_s(timeout_s))
         if messages:
-            self._desk.put(self._records(messages))
-        self._look_for_topics()
+            self._queue.put(self._records(messages))
+        self._check_topics()
         if not self._left():
             self.stop()
-        self._desk.wake(_now_ms())
-        if self._letters is not None:
-            self._letters.poll()
+        self._queue.wake(_now_ms())
+        if self._dead_letters is not None:
+            self._dead_letters.poll()
         self._commit_when_due()
 
     def _left(self) -> int:
-        """How many records may still be received: more than `max_records` never leave the client."""
-        counts = self._desk.counts
+        """How many more records may be received. The client is never asked for more than `max_records`."""
+        counts = self._queue.counts
         limit = self._options.max_records
         return POLL_BATCH if limit is None else max(0, limit - (counts.received - counts.skipped))
 
     def _patience_s(self, timeout_s: float) -> float:
-        """How long a poll may wait: neither a retry nor a commit that is due is kept waiting by it."""
+        """How long a poll may wait without delaying a due retry or a due commit."""
         commit_s = self._committed_at[0] + self._options.commit_interval_ms / 1000 - time.monotonic()
-        due = self._desk.next_due_ms()
+        due = self._queue.next_due_ms()
         retry_s = timeout_s if due is None else (due - _now_ms()) / 1000
         return max(0.0, min(timeout_s, commit_s, retry_s))
 
     def _balance(self, *, paused: bool) -> None:
-        """Pause fetching while enough waits; polling itself never stops."""
-        held, limit = self._desk.held(), self._options.max_in_flight
+        """Pause fetching while too many records wait. Polling itself never stops."""
+        held, limit = self._queue.held(), self._options.max_in_flight
         wanted = paused or held >= (limit * RESUME_SHARE if self._paused else limit)
-        # The client keeps a partition paused also while it is somebody else's: after a rebalance all are told again.
+        # The client keeps a partition paused while another member owns it, so pause or resume all after a rebalance.
         if wanted != self._paused or self._rebalanced:
             (self._client.pause if wanted else self._client.resume)(self._client.assignment())
             self._paused, self._rebalanced = wanted, False
@@ -284,29 +287,31 @@ class ParallelConsumer:
                     headers,
                     message.timestamp()[1],
                 )
-            elif error.fatal() or (error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not self._may_come()):
+            elif error.fatal() or (
+                error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not self._topics_may_be_created()
+            ):
                 self._halt(Halted(f"cannot read {', '.join(self._options.topics)}: {error.str()}"))
             else:
                 place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
-                log.warning("read", **place, error=error.str())
+                log.warning("read_failed", **place, error=error.str())
 
-    def _may_come(self) -> bool:
-        """Whether the program counts on topics that are created when they are first used."""
+    def _topics_may_be_created(self) -> bool:
+        """Whether the config allows topics that are created at their first use."""
         return str(self._options.config.get("allow.auto.create.topics", "false")).lower() == "true"
 
-    def _look_for_topics(self) -> None:
-        """In groups of the newer protocol a missing topic is no error for the client: it waits without a word."""
-        if self._looks_at_s is None or time.monotonic() < self._looks_at_s:
+    def _check_topics(self) -> None:
+        """Check that the topics exist: with the consumer protocol a missing topic is no error for the client."""
+        if self._topics_checked_at_s is None or time.monotonic() < self._topics_checked_at_s:
             return
-        self._looks_at_s = None
+        self._topics_checked_at_s = None
         try:
             known = self._client.list_topics(timeout=METADATA_S).topics
-        except KafkaException:  # nobody answers: that is for the client to tell, and to overcome
-            self._looks_at_s = time.monotonic() + MISSING_S
+        except KafkaException:  # no broker answers: the client reports that and retries
+            self._topics_checked_at_s = time.monotonic() + MISSING_S
             return
         missing = [topic for topic in self._options.topics if not topic.startswith("^") and topic not in known]
-        if missing and self._may_come():
-            log.warning("waiting for topics", missing=missing)
+        if missing and self._topics_may_be_created():
+            log.warning("topics_missing", topics=missing)
         elif missing:
             self._halt(Halted(f"cannot read {', '.join(missing)}: there is no such topic"))
 
@@ -314,14 +319,14 @@ class ParallelConsumer:
 
     def _commit_when_due(self) -> None:
         at_s, completed = self._committed_at
-        counts, now_s = self._desk.counts, time.monotonic()
+        counts, now_s = self._queue.counts, time.monotonic()
         late = now_s - at_s >= self._options.commit_interval_ms / 1000
         if late or counts.completed + counts.skipped - completed >= self._options.commit_every:
             self._committed_at = (now_s, counts.completed + counts.skipped)
             self._commit()
 
     def _commit(self, only: Sequence[TopicPartition] | None = None) -> None:
-        found = self._desk.commits(self._metadata_bytes_max, only)
+        found = self._queue.commits(self._metadata_bytes_max, only)
         changed = {place: each for place, each in found.items() if self._committed.get(place) != each}
         if not changed:
             return
@@ -337,57 +342,56 @@ class ParallelConsumer:
             self._commit_refused(refusal, only)
 
     def _commit_refused(self, error: KafkaError, only: Sequence[TopicPartition] | None) -> None:
-        """The next commit carries the same offsets; a member that was fenced loses its partitions in the next poll."""
-        log.warning("commit", error=error.str())
+        """Log the error. The next commit has the same offsets. A fenced member loses its partitions then."""
+        log.warning("commit_failed", error=error.str())
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE and self._metadata_bytes_max:
             smaller = self._metadata_bytes_max > METADATA_BYTES_MAX
             self._metadata_bytes_max = METADATA_BYTES_MAX if smaller else 0
             self._commit(only)
 
-    # Partitions come and go, inside of a poll.
+    # Rebalance callbacks, called during a poll.
 
     def _assigned(self, client: Any, positions: list[Any]) -> None:
         try:
             known = client.committed(positions, COMMITTED_S)
         except KafkaException as error:
-            log.warning(
-                "committed offsets unknown; what was complete beyond a gap is done again", error=error.args[0].str()
-            )
+            # Records that were complete beyond a gap are handled again.
+            log.warning("committed_offsets_unavailable", error=error.args[0].str())
             known = []
         runs = {(each.topic, each.partition): decode(each.offset, each.metadata) for each in known if each.offset >= 0}
         for each in positions:
-            self._desk.assign(TopicPartition(each.topic, each.partition), runs.get((each.topic, each.partition), ()))
+            self._queue.assign(TopicPartition(each.topic, each.partition), runs.get((each.topic, each.partition), ()))
         self._rebalanced = True
-        log.info("assigned", partitions=[f"{each.topic}-{each.partition}" for each in positions])
+        log.info("partitions_assigned", partitions=[f"{each.topic}-{each.partition}" for each in positions])
 
     def _revoked(self, _: Any, positions: list[Any]) -> None:
         places = [TopicPartition(each.topic, each.partition) for each in positions]
         deadline = time.monotonic() + self._options.revoke_timeout_ms / 1000
-        # After a halt the record that caused it never returns, and a forced end does not wait: only a drain does.
+        # Only a drain waits: after a halt the record that caused it never completes, and a forced stop must be quick.
         while self._drain and self._halted is None and self._running(places) and time.monotonic() < deadline:
-            if self._letters is not None:
-                self._letters.poll()
+            if self._dead_letters is not None:
+                self._dead_letters.poll()
             time.sleep(DRAIN_POLL_S)
         self._commit(places)
         self._forget(places)
 
     def _running(self, places: Sequence[TopicPartition]) -> int:
-        return sum([self._desk.stop_waiting(place) for place in places])
+        return sum([self._queue.stop_waiting(place) for place in places])
 
     def _lost(self, _: Any, positions: list[Any]) -> None:
         self._forget([TopicPartition(each.topic, each.partition) for each in positions])
 
     def _forget(self, places: Sequence[TopicPartition]) -> None:
         for place in places:
-            self._desk.unassign(place)
+            self._queue.unassign(place)
             self._committed.pop(place, None)
-        log.info("gave up", partitions=[str(place) for place in places])
+        log.info("partitions_released", partitions=[str(place) for place in places])
 
-    # What came of a record; called by workers.
+    # Results of records, called by workers.
 
     def succeeded(self, record: ParallelRecord, handler_s: float) -> None:
         """See Outcomes."""
-        self._desk.finished(record, handler_s)
+        self._queue.finished(record, handler_s)
 
     def failed(self, record: ParallelRecord, error: BaseException) -> None:
         """See Outcomes."""
@@ -395,45 +399,45 @@ class ParallelConsumer:
             self._halt(error)
             return
         if not isinstance(error, Exception):
-            self._halt(Halted(f"the handler ended with {type(error).__name__}: {error}"), error)
+            self._halt(Halted(f"the handler raised {type(error).__name__}: {error}"), error)
             return
-        in_row = self._desk.failed()
+        in_row = self._queue.failed()
         if in_row >= self._options.error_threshold:
             self._halt(TooManyErrors(f"{in_row} handlers failed in a row, the last with {error!r}"), error)
         elif record.attempt < self._options.retry.attempts:
             wait_ms = self._options.retry.wait_ms(record.attempt, self._chance.random())
-            self._desk.retry(record, _now_ms() + wait_ms)
+            self._queue.retry(record, _now_ms() + wait_ms)
         else:
             self._exhausted(record, error)
 
     def _exhausted(self, record: ParallelRecord, error: Exception) -> None:
         where = f"{record.topic}-{record.partition} offset {record.offset}"
-        if self._letters is not None:
-            self._bury(self._letters, record, error)
+        if self._dead_letters is not None:
+            self._send_dead_letter(self._dead_letters, record, error)
         elif self._options.on_exhausted == "skip":
-            log.error("skipped", record=where, attempts=record.attempt, error=repr(error))
-            self._desk.finished(record, well=False)
+            log.error("record_skipped", record=where, attempts=record.attempt, error=repr(error))
+            self._queue.finished(record, well=False)
         else:
             self._halt(Halted(f"{where} failed {record.attempt} times, the last with {error!r}"), error)
 
-    def _bury(self, letters: DeadLetters, record: ParallelRecord, error: Exception) -> None:
+    def _send_dead_letter(self, dead_letters: DeadLetters, record: ParallelRecord, error: Exception) -> None:
         def answered(failed: Any) -> None:
             if failed is not None:
                 self._halt(Halted(f"cannot write to {self._options.dead_letter}: {failed.str()}"))
                 return
-            self._desk.counts.dead_letters += 1
-            self._desk.finished(record, well=False)
+            self._queue.counts.dead_letters += 1
+            self._queue.finished(record, well=False)
 
         try:
-            letters.bury(record, error, answered)
-        except Exception as refused:  # noqa: BLE001 -- whatever the producer refuses must not be lost
+            dead_letters.send(record, error, answered)
+        except Exception as refused:  # noqa: BLE001 -- a record that the producer rejects must not be lost
             self._halt(Halted(f"cannot write to {self._options.dead_letter}: {refused}"), refused)
 
     def _halt(self, reason: Halted, cause: BaseException | None = None) -> None:
         if self._halted is None:
             reason.__cause__ = cause
             self._halted = reason
-            log.error("halted", reason=str(reason))
+            log.error("consumer_halted", reason=str(reason))
         self._stopping.set()
 
 
@@ -459,5 +463,5 @@ _CONSUMER_ONLY = (
 
 
 def _producer_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The connection of a consumer's config: what a producer has no use for is left out."""
+    """The consumer's config without the options that only a consumer has."""
     return {name: value for name, value in config.items() if not name.startswith(_CONSUMER_ONLY)}

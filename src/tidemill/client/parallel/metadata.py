@@ -1,9 +1,9 @@
-"""What completed beyond the gap, written into the metadata of a commit so that a restart does not do it again.
+"""Encodes the records that completed beyond the gap into commit metadata, so that a restart does not repeat them.
 
-The text is `tm1:` and base64 of compressed numbers: the lengths of the runs, pending and complete by turns, from the
-committed offset on. Runs cost a byte or two each, so that 4,096 bytes hold thousands of gaps. When they do not fit,
-the farthest runs are left out: those records are handled twice after a restart, which at-least-once allows. Metadata
-that is not ours, or is damaged, is read as "nothing is known".
+The text is `tm1:` and base64 of compressed numbers. The numbers are the lengths of alternating pending and complete
+runs, starting at the committed offset. A run takes one or two bytes, so 4,096 bytes hold thousands of gaps. If they do
+not fit, the farthest runs are left out. Those records are handled twice after a restart, which at-least-once allows.
+Metadata of another program, or damaged metadata, is ignored.
 """
 
 import zlib
@@ -19,19 +19,19 @@ UNPACKED_BYTES_MAX = 1 << 20
 
 
 def encode(committed: int, runs: Sequence[CompletedRun], *, limit: int = METADATA_BYTES_MAX) -> str:
-    """Metadata for a commit of `committed`; empty when there is nothing to say."""
+    """Metadata for a commit of `committed`. Empty when nothing is complete beyond it."""
     keep = len(runs)
     while keep:
         text = MARK + b64encode(zlib.compress(_lengths(committed, runs[:keep]), 9)).decode()
         if len(text) <= limit:
             return text
-        # The share that fits, and a little less, so that the loop ends after a try or two.
+        # Take a little less than the share that fits, so that the loop ends after one or two iterations.
         keep = min(keep - 1, keep * limit * 9 // (len(text) * 10))
     return ""
 
 
 def decode(committed: int, metadata: str | None) -> list[CompletedRun]:
-    """The runs that a commit of `committed` carried."""
+    """The runs in the metadata of a commit of `committed`."""
     if not metadata or not metadata.startswith(MARK):
         return []
     try:

@@ -1,15 +1,13 @@
-"""Which offset may be committed while records complete in any order.
+"""Finds the offset that may be committed while records complete in any order.
 
-The rule: an offset is committable when every record before it is complete. A record that is not complete is
-*pending*; the first pending record is the *gap*. What is remembered is the pending records alone, in the order in
-which they arrived: the committable offset is the first of them, and everything received that is not pending is
-complete. So a completion costs a deletion, memory grows with the work in hand and not with what completed beyond the
-gap, and offsets that the broker never handed out (markers of transactions, compacted records) need no care: they are
-nobody's pending record.
+An offset is committable when every record before it is complete. A record that is not complete is *pending*, and the
+first pending record is the *gap*. Only the pending records are stored, in the order of arrival. The first of them is
+the committable offset, and every other received record is complete. So a completion costs one deletion, and memory
+grows with the pending records and not with the records complete beyond the gap. Offsets that the broker never returns
+(transaction markers, compacted records) need no handling, because they are never pending.
 
-`PartitionTracking` keeps a gap to its partition. `SequenceTracking` counts arrivals over all partitions in one
-sequence, so that a gap anywhere holds every commit back: simpler to reason about, and what the first design of this
-library did.
+`PartitionTracking` limits a gap to its partition. `SequenceTracking` counts arrivals over all partitions in one
+sequence, so that a gap in any partition holds back every commit. It is simpler to reason about.
 """
 
 from collections import OrderedDict, deque
@@ -27,29 +25,29 @@ class CompletedRun(NamedTuple):
 
 
 class Tracking(Protocol):
-    """What the consumer asks of either kind of tracking."""
+    """The interface of both kinds of tracking."""
 
     def received(self, place: TopicPartition, offset: int) -> None:
-        """A record arrived; records of one partition arrive in the order of their offsets."""
+        """Add a record. Records of one partition arrive in the order of their offsets."""
 
     def completed(self, place: TopicPartition, offset: int) -> None:
-        """A record is done with; a second completion, or one of a forgotten partition, changes nothing."""
+        """Complete a record. A second completion, or one of a forgotten partition, changes nothing."""
 
     def committable(self) -> dict[TopicPartition, int]:
-        """For each partition the offset to commit: the next one to read if the consumer ended now."""
+        """The offset to commit for each partition: the next one to read if the consumer stopped now."""
 
     def beyond(self, place: TopicPartition) -> list[CompletedRun]:
-        """What is complete after the committable offset, as runs."""
+        """The runs that are complete after the committable offset."""
 
     def pending(self, place: TopicPartition) -> int:
-        """How many records of the partition are not complete."""
+        """The number of records of the partition that are not complete."""
 
     def forget(self, place: TopicPartition) -> None:
-        """The partition went to somebody else."""
+        """Remove a partition that another member owns now."""
 
 
 class _PendingOffsets:
-    """The pending offsets of one partition, oldest first, and where its received records begin and end."""
+    """The pending offsets of one partition, oldest first, and the range of its received records."""
 
     __slots__ = ("first", "high", "offsets")
 
@@ -63,7 +61,7 @@ class _PendingOffsets:
         return next(iter(self.offsets)) if self.offsets else self.high + 1
 
     def runs_after(self, offset: int) -> Iterator[CompletedRun]:
-        """Complete offsets from `offset` on: what lies between the pending ones."""
+        """The runs of complete offsets from `offset` on, between the pending ones."""
         place = offset
         for pending in self.offsets:
             if pending > place:
@@ -119,7 +117,7 @@ class _Arrival(NamedTuple):
 
 
 class SequenceTracking:
-    """One sequence over all partitions: a gap anywhere holds every commit back."""
+    """Tracks one sequence over all partitions: a gap in any partition holds back every commit."""
 
     def __init__(self) -> None:
         self._partitions = PartitionTracking()
@@ -160,7 +158,7 @@ class SequenceTracking:
 
     def beyond(self, place: TopicPartition) -> list[CompletedRun]:
         """See Tracking."""
-        partition = self._partitions._partitions.get(place)  # noqa: SLF001 -- one file, one mechanism
+        partition = self._partitions._partitions.get(place)  # noqa: SLF001 -- same module
         return [] if partition is None else list(partition.runs_after(self._committable[place]))
 
     def pending(self, place: TopicPartition) -> int:
@@ -173,19 +171,19 @@ class SequenceTracking:
         self._committable.pop(place, None)
         for known in [each for each in self._sequences if each[0] == place]:
             del self._gaps[self._sequences.pop(known)]
-        # It may come back, and where it stood before means nothing then.
+        # The partition may be assigned again, and its earlier position is not valid then.
         self._arrivals = deque(arrival for arrival in self._arrivals if arrival.place != place)
         self._advance()
 
 
 class Skipping:
-    """Offsets that an earlier life of the group completed beyond its gap: they are not handled again."""
+    """Offsets beyond the gap that the group completed before a restart or rebalance. They are not handled again."""
 
     def __init__(self, runs: Iterable[CompletedRun]) -> None:
         self._runs = deque(sorted(runs))
 
     def skips(self, offset: int) -> bool:
-        """Whether this record is complete already; asked in the order of offsets."""
+        """Whether this record is already complete. Called in the order of offsets."""
         while self._runs and self._runs[0].last < offset:
             self._runs.popleft()
         return bool(self._runs) and self._runs[0].first <= offset

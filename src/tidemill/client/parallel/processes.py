@@ -1,8 +1,9 @@
-"""Workers whose handler runs in a process of its own, for work that needs more than one core.
+"""Workers whose handler runs in a separate process, for work that needs more than one core.
 
-The processes are spawned, not forked: a fork would copy the Kafka client's threads and locks. They leave Ctrl-C and
-SIGTERM to the consumer, which drains; a terminal sends them to everybody. They end with their parent, however that
-ends. What the handler returns stays where it is, and an error that cannot travel is told in words.
+The processes are spawned, because a fork would copy the threads and locks of the Kafka client. They ignore Ctrl-C and
+SIGTERM, which a terminal sends to the whole process group: the consumer handles them and drains. They end with their
+parent, however that ends. The handler's return value stays in the process. An error that cannot be pickled is sent as
+its text.
 """
 
 import os
@@ -21,21 +22,21 @@ from tidemill.client.parallel.workers import Handler, Outcomes, ThreadWorkers, c
 
 
 class HandlerFailed(RuntimeError):
-    """The handler raised an error that cannot be sent to another process; the message is how it shows itself."""
+    """The handler raised an error that cannot be pickled. The message is its repr."""
 
 
 class ProcessWorkers(ThreadWorkers):
     """Threads that each wait for a process to handle a record."""
 
-    def __init__(self, desk: WorkQueue, handler: Handler, count: int, outcomes: Outcomes) -> None:
+    def __init__(self, queue: WorkQueue, handler: Handler, count: int, outcomes: Outcomes) -> None:
         _check_portable(handler)
         self._pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare)
-        super().__init__(desk, partial(_hand_over, self._pool, handler), count, outcomes)
+        super().__init__(queue, partial(_hand_over, self._pool, handler), count, outcomes)
 
     def stop(self, *, wait: bool) -> None:
         """See Workers."""
         super().stop(wait=wait)
-        processes = dict(self._pool._processes or {})  # noqa: SLF001 -- no public way to end them before Python 3.14
+        processes = dict(self._pool._processes or {})  # noqa: SLF001 -- no public way to kill them before Python 3.14
         self._pool.shutdown(wait=wait, cancel_futures=True)
         if not wait:
             for process in processes.values():
@@ -47,7 +48,7 @@ def _check_portable(handler: Handler) -> None:
         pickle.dumps(handler)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidOption(
-            f"executor='process' needs a handler that other processes can import, a function of a module: {error}"
+            f"executor='process' cannot send the handler to a process; use a function of a module: {error}"
         ) from None
 
 
@@ -56,7 +57,7 @@ def _hand_over(pool: ProcessPoolExecutor, handler: Handler, record: ParallelReco
         pool.submit(_handle, handler, record).result()
     except BrokenProcessPool as error:
         raise Halted(
-            "a worker process died; if none could start, the program lacks: if __name__ == '__main__'"
+            "a worker process died; if none could start, add to the program: if __name__ == '__main__'"
         ) from error
 
 
@@ -82,7 +83,7 @@ def _handle(handler: Handler, record: ParallelRecord) -> None:
 
 def _portable(error: Exception) -> Exception:
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own bytes
-    except Exception:  # noqa: BLE001 -- an error's own code may do anything
+        pickle.loads(pickle.dumps(error))  # noqa: S301 -- pickled one line above
+    except Exception:  # noqa: BLE001 -- the pickling code of an error may raise anything
         return HandlerFailed(repr(error))
     return error

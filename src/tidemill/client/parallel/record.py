@@ -1,4 +1,4 @@
-"""A record as a handler sees it."""
+"""The record that a handler receives."""
 
 from typing import NamedTuple
 
@@ -16,10 +16,10 @@ class ParallelRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp: int
     attempt: int = 1
-    # Which assignment of the partition it belongs to: results of an earlier one are dropped.
+    # The assignment of the partition that the record belongs to. Results of an earlier assignment are dropped.
     assignment: int = 0
 
     @property
     def place(self) -> TopicPartition:
-        """Where it came from."""
+        """The partition of the record."""
         return TopicPartition(self.topic, self.partition)

@@ -1,4 +1,4 @@
-"""What a parallel consumer tells about itself: a snapshot for programs, metrics for Prometheus."""
+"""The statistics of a parallel consumer: a snapshot for programs, metrics for Prometheus."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A parallel consumer at one moment."""
+    """A snapshot of a parallel consumer."""
 
     waiting: int
     in_flight: int
@@ -41,11 +41,11 @@ _GAUGES = {
 _COUNTERS = {
     "received": "Records received.",
     "completed": "Records complete.",
-    "skipped": "Records that an earlier life had completed.",
+    "skipped": "Records that were complete before a restart or rebalance.",
     "failures": "Handlers that failed.",
     "retries": "Records tried again.",
     "dead_letters": "Records written to the dead-letter topic.",
-    "dropped": "Results that came after their partition was lost.",
+    "dropped": "Results that arrived after their partition was lost.",
     "commits": "Commits.",
     "handler_s": "Seconds spent in handlers.",
 }
@@ -56,21 +56,21 @@ _OFFSETS = {
 
 
 class StatsCollector:
-    """Turns snapshots into metrics whenever they are scraped, so that counting costs nothing in between.
+    """Turns snapshots into metrics at each scrape, so that there is no cost in between.
 
-    All consumers of a registry share one: a metric may be named only once there. A consumer with the group of an
-    earlier one takes its place.
+    All consumers of a registry share one collector, because a metric name may be registered only once. A consumer
+    replaces an earlier one of the same group.
     """
 
     def __init__(self) -> None:
         self._sources: dict[str, Callable[[], Stats]] = {}
 
     def add(self, group: str, stats: Callable[[], Stats]) -> None:
-        """Tell of one more consumer."""
+        """Add a consumer."""
         self._sources = {**self._sources, group: stats}
 
     def collect(self) -> Iterator[Any]:
-        """The metrics, as prometheus-client asks for them."""
+        """The metrics, called by prometheus-client."""
         found = {group: stats() for group, stats in self._sources.items()}
         for name, text in _GAUGES.items():
             gauge = GaugeMetricFamily(f"tidemill_parallel_{name}", text, labels=["group"])
@@ -96,7 +96,7 @@ _COLLECTORS_LOCK = threading.Lock()
 
 
 def collector_of(registry: "CollectorRegistry") -> StatsCollector:
-    """The registry's collector; registered when it is asked for first."""
+    """The registry's collector, registered at the first call."""
     with _COLLECTORS_LOCK:
         found = _COLLECTORS.get(registry)
         if found is None:

@@ -1,12 +1,11 @@
-"""Which record is worked on next.
+"""Decides which record is handled next.
 
-Records wait in *lanes*; a lane hands out one record at a time, in order. What a lane is makes the ordering: a key of
-a partition ("key"), a partition ("partition"), or a record by itself ("unordered"). Lanes that have a record and no
-worker wait in line within their partition, and partitions take turns, so that a busy partition does not starve the
-others. A record that failed goes back to the head of its lane, which sleeps until the retry is due; nobody else waits
-for it.
+Records wait in *key queues*, and a queue hands out one record at a time, in order. The ordering defines the queues: one
+per key of a partition ("key"), one per partition ("partition"), or one per record ("unordered"). Queues with a record
+and no worker are ready. Partitions take turns, so that a busy partition does not starve the others. A failed record
+returns to the head of its queue, and that queue alone waits until the retry is due.
 
-Pure: no lock, no clock. The consumer's one loop owns it, workers never touch it.
+Pure: no lock and no clock. Only `WorkQueue` calls it, under its lock.
 """
 
 import heapq
@@ -19,7 +18,7 @@ from tidemill.model.topics import TopicPartition
 
 
 class Ordering(Enum):
-    """What stays in order while records are handled side by side."""
+    """Which records stay in order while others are handled in parallel."""
 
     KEY = "key"
     PARTITION = "partition"
@@ -27,19 +26,19 @@ class Ordering(Enum):
 
 
 class Queued(Protocol):
-    """What a record must tell."""
+    """The fields that a record needs."""
 
     @property
     def place(self) -> TopicPartition:
-        """Where it came from."""
+        """The partition of the record."""
 
     @property
     def offset(self) -> int:
-        """Its number there."""
+        """The offset in the partition."""
 
     @property
     def key(self) -> bytes | None:
-        """What keeps it in order with others."""
+        """The key, which keeps records in order."""
 
 
 R = TypeVar("R", bound=Queued)
@@ -52,44 +51,44 @@ class _KeyQueue(Generic[R]):
         self.place = place
         self.name = name
         self.records: deque[R] = deque()
-        # Not in line: a record of it is being handled, or sleeps before its retry.
+        # Not ready: one of its records is being handled, or waits for its retry.
         self.busy = False
         self.running = False
 
 
-class _Sleeper(NamedTuple):
+class _DelayedQueue(NamedTuple):
     due_ms: int
     order: int
     name: Hashable
 
 
 class Work(Generic[R]):
-    """Everything that is waiting, being handled, or sleeping before a retry."""
+    """All records that are waiting, being handled, or delayed before a retry."""
 
     def __init__(self, ordering: Ordering) -> None:
         self._ordering = ordering
-        self._lanes: dict[Hashable, _KeyQueue[R]] = {}
+        self._queues: dict[Hashable, _KeyQueue[R]] = {}
         self._ready: dict[TopicPartition, deque[_KeyQueue[R]]] = {}
         self._turns: deque[TopicPartition] = deque()
-        self._sleepers: list[_Sleeper] = []
+        self._delayed: list[_DelayedQueue] = []
         self._leaving: set[TopicPartition] = set()
-        self._naps = 0
+        self._retries = 0
         self.waiting = 0
         self.in_flight = 0
 
     def add(self, record: R) -> None:
-        """A record that arrived."""
+        """Add a received record."""
         name = self._name(record)
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = _KeyQueue(record.place, name)
-        lane.records.append(record)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = _KeyQueue(record.place, name)
+        queue.records.append(record)
         self.waiting += 1
-        if len(lane.records) == 1 and not lane.busy:
-            self._line_up(lane)
+        if len(queue.records) == 1 and not queue.busy:
+            self._make_ready(queue)
 
     def take(self) -> R | None:
-        """The next record to handle, or None when every lane is empty, busy or asleep."""
+        """The next record to handle. None when every queue is empty, busy or delayed."""
         while self._turns:
             place = self._turns[0]
             line = self._ready.get(place)
@@ -98,82 +97,82 @@ class Work(Generic[R]):
                 self._ready.pop(place, None)
                 continue
             self._turns.rotate(-1)
-            lane = line.popleft()
-            lane.busy = lane.running = True
+            queue = line.popleft()
+            queue.busy = queue.running = True
             self.waiting -= 1
             self.in_flight += 1
-            return lane.records.popleft()
+            return queue.records.popleft()
         return None
 
     def finished(self, record: R) -> None:
-        """The record is done with: handled, skipped or buried."""
-        lane = self._release(record)
-        lane.busy = False
-        if lane.records:
-            self._line_up(lane)
+        """Complete a record: handled, skipped or written as a dead letter."""
+        queue = self._release(record)
+        queue.busy = False
+        if queue.records:
+            self._make_ready(queue)
         else:
-            del self._lanes[lane.name]
+            del self._queues[queue.name]
 
     def retry(self, record: R, due_ms: int) -> None:
-        """The record failed and is tried again at `due_ms`, before anything behind it in its lane."""
-        lane = self._release(record)
-        lane.records.appendleft(record)
+        """Put a failed record back, to be tried at `due_ms`, before all records behind it in its queue."""
+        queue = self._release(record)
+        queue.records.appendleft(record)
         self.waiting += 1
-        self._naps += 1
-        heapq.heappush(self._sleepers, _Sleeper(due_ms, self._naps, lane.name))
+        self._retries += 1
+        heapq.heappush(self._delayed, _DelayedQueue(due_ms, self._retries, queue.name))
 
     def wake(self, now_ms: int) -> None:
-        """Lanes whose retry is due get in line again."""
-        while self._sleepers and self._sleepers[0].due_ms <= now_ms:
-            lane = self._lanes.get(heapq.heappop(self._sleepers).name)
-            if lane is not None and lane.records:
-                lane.busy = False
-                self._line_up(lane)
+        """Make the queues ready whose retry is due."""
+        while self._delayed and self._delayed[0].due_ms <= now_ms:
+            queue = self._queues.get(heapq.heappop(self._delayed).name)
+            if queue is not None and queue.records:
+                queue.busy = False
+                self._make_ready(queue)
 
     def next_due_ms(self) -> int | None:
-        """When the next sleeper wakes."""
-        return self._sleepers[0].due_ms if self._sleepers else None
+        """When the next retry is due."""
+        return self._delayed[0].due_ms if self._delayed else None
 
     def idle(self, place: TopicPartition) -> int:
-        """Hand out nothing more of a partition that is about to go; answers with how many of it are being handled."""
+        """Stop handing out records of a partition that is being revoked. Returns how many of them are being handled."""
         self._leaving.add(place)
-        self._leave_line(place)
-        return sum(lane.running for lane in self._lanes.values() if lane.place == place)
+        self._remove_ready(place)
+        return sum(queue.running for queue in self._queues.values() if queue.place == place)
 
     def drop(self, place: TopicPartition) -> None:
-        """Forget a partition that was lost. What is being handled of it must not be reported when it returns."""
-        for name in [name for name, lane in self._lanes.items() if lane.place == place]:
-            lane = self._lanes.pop(name)
-            self.waiting -= len(lane.records)
-            self.in_flight -= lane.running
+        """Remove a lost partition. The results of its running handlers must not be reported here."""
+        for name in [name for name, queue in self._queues.items() if queue.place == place]:
+            queue = self._queues.pop(name)
+            self.waiting -= len(queue.records)
+            self.in_flight -= queue.running
         self._leaving.discard(place)
-        self._leave_line(place)
-        self._sleepers = [sleeper for sleeper in self._sleepers if sleeper.name in self._lanes]
-        heapq.heapify(self._sleepers)
+        self._remove_ready(place)
+        self._delayed = [delayed for delayed in self._delayed if delayed.name in self._queues]
+        heapq.heapify(self._delayed)
 
     def _release(self, record: R) -> _KeyQueue[R]:
         self.in_flight -= 1
-        lane = self._lanes[self._name(record)]
-        lane.running = False
-        return lane
+        queue = self._queues[self._name(record)]
+        queue.running = False
+        return queue
 
     def _name(self, record: R) -> Hashable:
         if self._ordering is Ordering.KEY and record.key is not None:
             return record.place, record.key
         if self._ordering is Ordering.PARTITION:
             return record.place
-        # Without a key there is no order to keep: the record is a lane of its own.
+        # A record without a key has no order to keep and gets its own queue.
         return record.place, record.offset
 
-    def _leave_line(self, place: TopicPartition) -> None:
+    def _remove_ready(self, place: TopicPartition) -> None:
         if self._ready.pop(place, None) is not None:
             self._turns.remove(place)
 
-    def _line_up(self, lane: _KeyQueue[R]) -> None:
-        if lane.place in self._leaving:
+    def _make_ready(self, queue: _KeyQueue[R]) -> None:
+        if queue.place in self._leaving:
             return
-        line = self._ready.get(lane.place)
+        line = self._ready.get(queue.place)
         if line is None:
-            line = self._ready[lane.place] = deque()
-            self._turns.append(lane.place)
-        line.append(lane)
+            line = self._ready[queue.place] = deque()
+            self._turns.append(queue.place)
+        line.append(queue)

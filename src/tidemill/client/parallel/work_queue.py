@@ -1,8 +1,8 @@
-"""The desk between the one thread that polls and the workers: hands out records, takes results back.
+"""The queue between the polling thread and the workers: hands out records and takes back results.
 
-One lock guards the pure parts (what waits, what is complete); it is held for microseconds and never while a handler,
-the network or a commit runs. A worker that brings a result takes its next record right after, so the polling thread
-is no part of the way from one record to the next.
+One lock guards the pure parts (waiting records, completed offsets). It is held for microseconds, and never while a
+handler, the network or a commit runs. A worker that reports a result takes its next record at once, so the polling
+thread does not slow it down.
 """
 
 import threading
@@ -18,7 +18,7 @@ from tidemill.model.topics import TopicPartition
 
 @dataclass(slots=True)
 class Counts:
-    """What happened so far."""
+    """The counters since the start."""
 
     received: int = 0
     completed: int = 0
@@ -32,7 +32,7 @@ class Counts:
 
 
 class WorkQueue:
-    """Shared by the polling thread and the workers."""
+    """The queue that the polling thread and the workers share."""
 
     def __init__(self, ordering: Ordering, tracking: str) -> None:
         self.counts = Counts()
@@ -45,21 +45,21 @@ class WorkQueue:
         self._ready = threading.Condition()
         self._pump: Callable[[], None] | None = None
 
-    # What the polling thread does.
+    # Called by the polling thread.
 
     def on_ready(self, pump: Callable[[], None]) -> None:
-        """Call `pump` instead of waking a thread when there may be a record to take."""
+        """Call `pump`, instead of waking a thread, when there may be a record to take."""
         self._pump = pump
 
     def assign(self, place: TopicPartition, complete: Iterable[CompletedRun] = ()) -> None:
-        """A partition is ours now; `complete` is what an earlier life did beyond its commit."""
+        """Add an assigned partition. `complete` are the records that were complete beyond its last commit."""
         with self._ready:
             self._generation += 1
             self._assignments[place] = self._generation
             self._skipping[place] = Skipping(complete)
 
     def unassign(self, place: TopicPartition) -> None:
-        """A partition is no longer ours: what waits is dropped, what returns late is ignored."""
+        """Remove a partition: waiting records are dropped, and later results are ignored."""
         with self._ready:
             if self._assignments.pop(place, None) is None:
                 return
@@ -68,12 +68,12 @@ class WorkQueue:
             self._skipping.pop(place, None)
 
     def assigned(self) -> list[TopicPartition]:
-        """The partitions that are ours."""
+        """The assigned partitions."""
         with self._ready:
             return sorted(self._assignments)
 
     def put(self, records: Iterable[ParallelRecord]) -> None:
-        """Records that arrived, in order."""
+        """Add received records, in order."""
         added = 0
         with self._ready:
             for record in records:
@@ -93,7 +93,7 @@ class WorkQueue:
             self._announce(added)
 
     def wake(self, now_ms: int) -> None:
-        """Retries that are due get in line."""
+        """Make the records ready whose retry is due."""
         with self._ready:
             due = self._work.next_due_ms()
             if due is not None and due <= now_ms:
@@ -107,24 +107,24 @@ class WorkQueue:
             return self._work.next_due_ms()
 
     def held(self, place: TopicPartition | None = None) -> int:
-        """Records that were received and are not complete, of one partition or of all."""
+        """The number of received records that are not complete, of one partition or of all."""
         with self._ready:
             return self._work.waiting + self._work.in_flight if place is None else self._tracking.pending(place)
 
     def load(self) -> tuple[int, int]:
-        """How many wait, and how many are being handled."""
+        """The number of waiting records, and of records being handled."""
         with self._ready:
             return self._work.waiting, self._work.in_flight
 
     def stop_waiting(self, place: TopicPartition) -> int:
-        """Hand out nothing more of a partition; answers with how many of it are still being handled."""
+        """Stop handing out records of a partition. Returns how many of them are still being handled."""
         with self._ready:
             return self._work.idle(place)
 
     def commits(
         self, metadata_bytes_max: int, only: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, tuple[int, str]]:
-        """For each partition the offset that may be committed, and what is complete beyond it as metadata."""
+        """The committable offset of each partition, with the records complete beyond it as metadata."""
         with self._ready:
             places = set(self._assignments) if only is None else set(only) & set(self._assignments)
             found = {place: offset for place, offset in self._tracking.committable().items() if place in places}
@@ -134,11 +134,11 @@ class WorkQueue:
         }
 
     def beyond(self) -> int:
-        """How many records are complete beyond a gap."""
+        """The number of records that are complete beyond a gap."""
         with self._ready:
             return sum(run.last - run.first + 1 for place in self._assignments for run in self._tracking.beyond(place))
 
-    # What workers do.
+    # Called by workers.
 
     def take(self) -> ParallelRecord | None:
         """The next record, if there is one."""
@@ -146,7 +146,7 @@ class WorkQueue:
             return None if self._closed else self._work.take()
 
     def wait(self) -> ParallelRecord | None:
-        """The next record as soon as there is one; None when the desk is closed."""
+        """Wait for the next record. None when the queue is closed."""
         with self._ready:
             while not self._closed:
                 record = self._work.take()
@@ -156,7 +156,7 @@ class WorkQueue:
             return None
 
     def finished(self, record: ParallelRecord, handler_s: float = 0.0, *, well: bool = True) -> None:
-        """A record is complete: handled (`well`), skipped or buried."""
+        """Complete a record: handled (`well`), skipped or written as a dead letter."""
         with self._ready:
             if self._late(record):
                 return
@@ -169,7 +169,7 @@ class WorkQueue:
             self._announce(1)
 
     def failed(self) -> int:
-        """A handler failed; answers with how many did in a row."""
+        """Count a failed handler. Returns how many failed in a row."""
         with self._ready:
             self.counts.failures += 1
             self.counts.failures_in_row += 1
@@ -184,7 +184,7 @@ class WorkQueue:
             self._work.retry(record._replace(attempt=record.attempt + 1), due_ms)
 
     def close(self) -> None:
-        """No more records: waiting workers go home."""
+        """Close the queue: waiting workers end."""
         with self._ready:
             self._closed = True
             self._ready.notify_all()

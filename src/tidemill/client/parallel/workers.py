@@ -1,7 +1,6 @@
-"""Those who run the handler: threads, tasks of one event loop, or threads that each hand it to a process.
+"""The workers that run the handler: threads, tasks of one event loop, or threads that each use a process.
 
-Each kind takes records from the desk and reports what came of them to `Outcomes`. None of them touches the Kafka
-client.
+Each kind takes records from the queue and reports the results to `Outcomes`. No worker uses the Kafka client.
 """
 
 import asyncio
@@ -20,16 +19,16 @@ Handler = Callable[[ParallelRecord], Any]
 
 
 def call(handler: Handler, record: ParallelRecord) -> None:
-    """Call a handler that is no coroutine function; one that answers with a coroutine all the same did nothing yet."""
+    """Call a synchronous handler. Halted if it returns an awaitable, because then the record was not handled."""
     answer = handler(record)
     if answer is not None and inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
-        raise Halted("the handler returned something to await instead of doing its work: write it with async def")
+        raise Halted("the handler returned an awaitable and did not handle the record; define it with async def")
 
 
 class Outcomes(Protocol):
-    """Who hears what came of a record; called from the workers' threads."""
+    """Receives the results of records, from the workers' threads."""
 
     def succeeded(self, record: ParallelRecord, handler_s: float) -> None:
         """The handler returned."""
@@ -39,22 +38,22 @@ class Outcomes(Protocol):
 
 
 class Workers(Protocol):
-    """A kind of worker."""
+    """The interface of a kind of worker."""
 
     def start(self) -> None:
-        """Begin to take records."""
+        """Start taking records."""
 
     def stop(self, *, wait: bool) -> None:
-        """End after the desk was closed; without `wait`, leave behind what does not end by itself."""
+        """Stop after the queue was closed. Without `wait`, abandon handlers that do not return."""
 
 
 class ThreadWorkers:
     """Threads that call the handler."""
 
-    def __init__(self, desk: WorkQueue, handler: Handler, count: int, outcomes: Outcomes) -> None:
-        self._desk, self._handler, self._outcomes = desk, handler, outcomes
-        self._left_behind = False
-        # Daemons, so that a handler that never returns cannot keep a forced end from ending.
+    def __init__(self, queue: WorkQueue, handler: Handler, count: int, outcomes: Outcomes) -> None:
+        self._queue, self._handler, self._outcomes = queue, handler, outcomes
+        self._abandoned = False
+        # Daemons, so that a handler that never returns cannot block a forced stop.
         self._threads = [
             threading.Thread(target=self._run, name=f"tidemill-worker-{index}", daemon=True) for index in range(count)
         ]
@@ -66,30 +65,30 @@ class ThreadWorkers:
 
     def stop(self, *, wait: bool) -> None:
         """See Workers."""
-        self._left_behind = not wait
+        self._abandoned = not wait
         deadline = time.monotonic() + (JOIN_S if wait else 0)
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
-        while (record := self._desk.wait()) is not None:
+        while (record := self._queue.wait()) is not None:
             began = time.perf_counter()
             try:
                 call(self._handler, record)
-            except BaseException as error:  # noqa: BLE001 -- a handler may raise anything; the consumer decides what it means
-                if not self._left_behind:
+            except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
+                if not self._abandoned:
                     self._outcomes.failed(record, error)
             else:
                 self._outcomes.succeeded(record, time.perf_counter() - began)
 
 
 class TaskWorkers:
-    """Tasks on an event loop of their own thread, for handlers that are coroutines."""
+    """Tasks on an event loop in their own thread, for async handlers."""
 
     def __init__(
-        self, desk: WorkQueue, handler: Callable[[ParallelRecord], Awaitable[Any]], count: int, outcomes: Outcomes
+        self, queue: WorkQueue, handler: Callable[[ParallelRecord], Awaitable[Any]], count: int, outcomes: Outcomes
     ) -> None:
-        self._desk, self._handler, self._count, self._outcomes = desk, handler, count, outcomes
+        self._queue, self._handler, self._count, self._outcomes = queue, handler, count, outcomes
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="tidemill-tasks", daemon=True)
@@ -98,7 +97,7 @@ class TaskWorkers:
 
     def start(self) -> None:
         """See Workers."""
-        self._desk.on_ready(self._announce)
+        self._queue.on_ready(self._announce)
         self._thread.start()
 
     def stop(self, *, wait: bool) -> None:
@@ -115,8 +114,8 @@ class TaskWorkers:
             self._loop.close()
 
     def _announce(self) -> None:
-        # From any thread; one round of taking at a time is on its way. Waking the loop from outside costs a system
-        # call, so a result that comes from the loop itself does without.
+        # Called from any thread. At most one `_take_all` is scheduled. Waking the loop from another thread costs a
+        # system call, so a call from the loop's own thread avoids it.
         if not self._pumping:
             self._pumping = True
             inside = threading.get_ident() == self._thread.ident
@@ -124,13 +123,13 @@ class TaskWorkers:
 
     def _take_all(self) -> None:
         self._pumping = False
-        while len(self._tasks) < self._count and (record := self._desk.take()) is not None:
+        while len(self._tasks) < self._count and (record := self._queue.take()) is not None:
             task = self._loop.create_task(self._handle(record))
             self._tasks.add(task)
-            task.add_done_callback(self._left)
+            task.add_done_callback(self._task_done)
 
-    def _left(self, task: "asyncio.Task[None]") -> None:
-        # Only now is there room for another: whoever asked while this task still counted was turned away.
+    def _task_done(self, task: "asyncio.Task[None]") -> None:
+        # Announce again: a `_take_all` that ran while this task still counted found no free worker.
         self._tasks.discard(task)
         self._announce()
 

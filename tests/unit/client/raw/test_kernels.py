@@ -34,7 +34,10 @@ def test_a_wrong_name_is_told_with_the_right_ones() -> None:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (RuntimeError("cannot cache function 'read'"), "cannot cache function 'read'; set NUMBA_CACHE_DIR to a folder"),
+        (
+            RuntimeError("cannot cache function 'read'"),
+            "cannot cache function 'read'; set NUMBA_CACHE_DIR to a writable directory",
+        ),
         (ImportError("No module named 'numba'"), "TIDEMILL_KERNELS: No module named 'numba'; install tidemill"),
     ],
 )

@@ -99,27 +99,30 @@ def test_tls_files_are_named_as_in_librdkafka_or_java() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({}, "bootstrap.servers is missing: give host:port"),
+        ({}, "bootstrap.servers is missing; set it to host:port"),
         ({"bootstrap.servers": " ,"}, "bootstrap.servers is empty"),
         ({"bootstrap.servers": "a"}, "bootstrap.servers: 'a' is not host:port"),
         ({"bootstrap.servers": "a:0"}, "'a:0' is not host:port"),
-        ({**SERVERS, "security.protocol": "TLS"}, "security.protocol: TLS is none of PLAINTEXT, SSL"),
+        ({**SERVERS, "security.protocol": "TLS"}, "security.protocol: TLS is not one of PLAINTEXT, SSL"),
         ({**SERVERS, "request.timeout.ms": "soon"}, "request.timeout.ms: 'soon' is not a number of milliseconds"),
-        ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism: GSSAPI is none of PLAIN, SCRAM-SHA-256"),
+        ({**SASL, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism: GSSAPI is not one of PLAIN, SCRAM-SHA-256"),
         ({**SASL, "sasl.mechanism": "GSSAPI"}, "; Kerberos is not supported"),
-        ({**SASL, "sasl.mechanism": "AWS_MSK_IAM"}, "; tokens of AWS are not supported"),
-        ({**SASL, "sasl.client.callback.handler.class": "x.Y"}, "classes of Java are not run; use PLAIN or SCRAM"),
-        (SASL, "sasl.mechanism is missing: give one of PLAIN, SCRAM-SHA-256"),
-        ({**SASL, "sasl.mechanism": "PLAIN"}, "who we are is missing: give sasl.username and sasl.password, or"),
+        ({**SASL, "sasl.mechanism": "AWS_MSK_IAM"}, "; AWS tokens are not supported"),
+        ({**SASL, "sasl.client.callback.handler.class": "x.Y"}, "Java classes are not supported; use PLAIN or SCRAM"),
+        (SASL, "sasl.mechanism is missing; set it to one of PLAIN, SCRAM-SHA-256"),
+        ({**SASL, "sasl.mechanism": "PLAIN"}, "the SASL login is missing; set sasl.username and sasl.password, or"),
         (
             {**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": "com.sun.Krb5LoginModule required;"},
-            "sasl.jaas.config: Krb5LoginModule is none of PlainLoginModule, ScramLoginModule; write",
+            "sasl.jaas.config: Krb5LoginModule is not one of PlainLoginModule, ScramLoginModule; write",
         ),
-        ({**TLS, "ssl.keystore.location": "x.JKS"}, "ssl.keystore.location: x.JKS is a store of Java.* openssl pkcs12"),
-        ({**TLS, "ssl.keystore.type": "PKCS12"}, "ssl.keystore.type: PKCS12 is a store of Java, only PEM is read"),
+        ({**TLS, "ssl.keystore.location": "x.JKS"}, "ssl.keystore.location: x.JKS is a Java store.* openssl pkcs12"),
+        (
+            {**TLS, "ssl.keystore.type": "PKCS12"},
+            "ssl.keystore.type: PKCS12 is a Java store, and only PEM is supported",
+        ),
         (
             {**TLS, "ssl.truststore.location": "x.jks"},
-            "ssl.truststore.location: x.jks is a store of Java.* give ssl.ca.location, made by: keytool -list -rfc",
+            "ssl.truststore.location: x.jks is a Java store.* set ssl.ca.location, created with: keytool -list -rfc",
         ),
     ],
 )
@@ -135,10 +138,10 @@ def test_tls_files_that_are_not_there_are_named() -> None:
 
 def test_texts_that_are_no_certificates_are_refused() -> None:
     with pytest.raises(
-        InvalidClientOption, match=r"the texts of the TLS certificates cannot be used: .*; they must be PEM"
+        InvalidClientOption, match=r"the PEM texts of the TLS options cannot be used: .*; they must be PEM"
     ):
         tls_context(TlsOptions(ca_pem="nonsense"))
-    with pytest.raises(InvalidClientOption, match=r"the texts of the TLS certificates cannot be used"):
+    with pytest.raises(InvalidClientOption, match=r"the PEM texts of the TLS options cannot be used"):
         tls_context(TlsOptions(certificate_pem="nonsense", key_pem="nonsense"))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost
 from tidemill.client.kafka.options import ClientOptions
-from tidemill.client.kafka.retries import UNKNOWN_TOPIC_MS, pause_ms, told
+from tidemill.client.kafka.retries import UNKNOWN_TOPIC_MS, pause_ms, prefixed
 from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.model.errors import (
     CorruptMessage,
@@ -49,6 +49,6 @@ def test_a_topic_that_nobody_knows_gets_a_moment() -> None:
 
 
 def test_an_error_says_what_was_tried() -> None:
-    error = told("produce", told("t-0", MessageTooLarge("11 bytes")))
+    error = prefixed("produce", prefixed("t-0", MessageTooLarge("11 bytes")))
     assert isinstance(error, MessageTooLarge)
     assert str(error) == "produce: t-0: 11 bytes"

@@ -56,5 +56,5 @@ def test_a_broker_that_does_not_know_the_password_is_refused(verdict: bytes) -> 
     steps = exchange(USER, NONCE)
     next(steps)
     steps.send(CHALLENGE)
-    with pytest.raises(AuthenticationFailed, match="does not know the password of user"):
+    with pytest.raises(AuthenticationFailed, match="did not prove that it knows the password of user"):
         steps.send(verdict)

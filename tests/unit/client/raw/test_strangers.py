@@ -37,9 +37,9 @@ def connect_to(said: bytes) -> Exception:
 @pytest.mark.parametrize(
     ("said", "line"),
     [
-        (SETTINGS, "speaks gRPC, not Kafka's protocol"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP, not Kafka's protocol"),
-        (ALERT, "speaks TLS; does security.protocol fit?"),
+        (SETTINGS, "uses gRPC, not the Kafka protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "uses HTTP, not the Kafka protocol"),
+        (ALERT, "uses TLS; check security.protocol"),
     ],
 )
 def test_a_listener_that_says_what_it_is_is_named(said: bytes, line: str) -> None:
@@ -52,6 +52,6 @@ def test_a_listener_that_says_what_it_is_is_named(said: bytes, line: str) -> Non
 def test_one_that_says_nothing_or_something_else_is_not_guessed_at() -> None:
     silent, strange = connect_to(b""), connect_to(b"SSH-2.0-OpenSSH_9.2\r\n")
     assert isinstance(silent, ConnectionLost)
-    assert "before it said anything; does security.protocol fit?" in str(silent)
+    assert "before its first response; check security.protocol" in str(silent)
     assert isinstance(strange, ProtocolViolation)
-    assert "is it the address of a Kafka broker?" in str(strange)
+    assert "check that it is a Kafka broker" in str(strange)
