@@ -109,7 +109,9 @@ def test_where_a_query_begins_and_ends(spark: SparkSession, outside: Outside, to
     times = json.dumps({topic: {"0": 1008, "1": 5000}})
     late = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}
     assert read(**late) == [8, 9]
-    with pytest.raises(PySparkException, match=f"startingOffsetsByTimestamp: {topic}-1 has no record so late"):
+    with pytest.raises(
+        PySparkException, match=f"startingOffsetsByTimestamp: {topic}-1 has no record at or after that time"
+    ):
         read(startingOffsetsByTimestamp=times)
     beyond = json.dumps({topic: {"0": 1, "1": 11}})
     with pytest.raises(PySparkException, match=f"endingOffsets: {topic}-1 ends at offset 10, before 11"):

@@ -191,7 +191,7 @@ def test_rows_that_the_checkpoint_does_not_know_are_not_added_to(tmp_path: Path,
 
 def test_one_process_writes_to_a_lake(tmp_path: Path) -> None:
     both, second = sole_writer([tmp_path / "a", tmp_path / "b"]), sole_writer([tmp_path / "b"])
-    with both, pytest.raises(Busy, match=r"is at work on .*/b; stop it first"), second:
+    with both, pytest.raises(Busy, match=r"is working on .*/b; stop it or wait"), second:
         pass
     with sole_writer([tmp_path / "b"]):
         pass

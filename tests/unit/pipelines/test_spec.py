@@ -302,20 +302,20 @@ def test_the_example_is_right_and_is_found(tmp_path: Path) -> None:
 
 
 def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongSpec, match="make a pipeline with: tidemill pipeline init"):
+    with pytest.raises(WrongSpec, match="create a pipeline with: tidemill pipeline init"):
         load(tmp_path)
     (tmp_path / "pipeline.yml").write_text("a: [", encoding="utf-8")
-    with pytest.raises(WrongSpec, match="it is not YAML"):
+    with pytest.raises(WrongSpec, match="is not valid YAML"):
         load(tmp_path)
     (tmp_path / "pipeline.yml").write_text("sinks:\n  out: {}\n  more: {}\n  out: {}\n", encoding="utf-8")
-    with pytest.raises(WrongSpec, match=r"out is there twice .* line 4, column 3"):
+    with pytest.raises(WrongSpec, match=r"the key out occurs twice .* line 4, column 3"):
         load(tmp_path)
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(GOOD), encoding="utf-8")
-    with pytest.raises(WrongSpec, match=r"transformations\.revenue\.file: there is no "):
+    with pytest.raises(WrongSpec, match=r"transformations\.revenue\.file: .* does not exist"):
         load(tmp_path)
     (tmp_path / "transformations").mkdir()
     (tmp_path / "transformations" / "revenue.sql").write_bytes(b"SELECT '\xf6'")
-    with pytest.raises(WrongSpec, match=r"revenue\.sql: it is not text in UTF-8"):
+    with pytest.raises(WrongSpec, match=r"revenue\.sql is not UTF-8 text"):
         load(tmp_path)
     (tmp_path / "transformations" / "revenue.py").write_text("def revenue(ordes): ...", encoding="utf-8")
     python = changed("transformations.revenue.file", "transformations/revenue.py")
