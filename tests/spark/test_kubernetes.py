@@ -190,7 +190,9 @@ def test_executors_that_do_not_come_are_told_and_ctrl_c_takes_them_away(
         run.send_signal(signal.SIGINT)
         rest, _ = run.communicate(timeout=END_S)
     look = f"kubectl -n {NAMESPACE} get pods -l spark-app-selector={asked[0]}"
-    assert told == f"no executor has come yet; it goes on as soon as one does. Why they do not come: {look}\n"
+    assert (
+        told == f"no executor has started yet; the pipeline continues when one does. To see why none starts: {look}\n"
+    )
     assert (run.returncode, rest) == (0, "")
     assert not node.started
     until(lambda: not cluster.pods())

@@ -220,9 +220,9 @@ def test_spark_finds_the_format_by_itself(spark: SparkSession, outside: Outside,
     [
         (
             {"subscribe": "a", "startingOfsets": "earliest"},
-            "there is no option startingofsets; did you mean startingOffsets?",
+            "option startingofsets does not exist; did you mean startingOffsets?",
         ),
-        ({}, "give one of assign, subscribe, subscribePattern; here is none"),
+        ({}, "set one of assign, subscribe, subscribePattern; found none"),
         ({"subscribe": "a", "kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
         ({"subscribe": "nowhere-to-be-found"}, "there is no topic nowhere-to-be-found"),
         ({"subscribe": "a", "startingOffsets": "{oops"}, "startingOffsets: '{oops' is not earliest, latest or JSON"),

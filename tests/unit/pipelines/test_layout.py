@@ -158,7 +158,7 @@ def test_tables_of_a_former_version_keep_columns_that_are_never_null(tmp_path: P
 @pytest.mark.parametrize(
     ("fields", "by", "line"),
     [
-        ([("a", pa.int64()), ("A", pa.string())], (), "the column a is there twice"),
+        ([("a", pa.int64()), ("A", pa.string())], (), "the column a occurs twice"),
         ([("a", pa.null())], (), "the column a has no type"),
         ([("a", pa.binary()), ("b", pa.string())], ("a",), "by names a, which is binary; folders are made of string"),
         ([("a", pa.float64()), ("b", pa.string())], ("a",), "by names a, which is double; folders are made of string"),

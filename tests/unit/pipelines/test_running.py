@@ -198,8 +198,8 @@ def test_settings_of_spark() -> None:
     assert parse_settings(["spark.a=b=c", "spark.d="]) == {"spark.a": "b=c", "spark.d": ""}
     for wrong, line in {
         "spark.a": "--conf is spark.a; write a setting of Spark",
-        "a=b": "--conf a is no setting of Spark; they are named like",
-        "=b": "--conf  is no setting of Spark",
+        "a=b": "--conf a is not a Spark setting; their names look like",
+        "=b": "--conf  is not a Spark setting",
         "spark.master=local": "--conf spark.master is not set like this; give --master",
     }.items():
         with pytest.raises(WrongOption, match=line):
