@@ -171,7 +171,7 @@ def test_an_account_that_is_refused_is_told_in_one_line(
         said, _ = run.communicate(timeout=END_S)
     assert run.returncode == 1
     [told] = said.splitlines()
-    assert told.startswith(f"error: Spark does not start on k8s://{cluster.url}: {line}")
+    assert told.startswith(f"error: Spark did not start on k8s://{cluster.url}: {line}")
     assert len(told) < LINE_CHARS_MAX
 
 

@@ -88,7 +88,7 @@ def test_what_is_wrong_with_a_write_is_said_in_one_line(
     spark.conf.set(setting, str(tmp_path))
     try:
         query = unnamed.trigger(availableNow=True).start()
-        with pytest.raises(PySparkException, match="checkpointLocation is missing: give it as an option of the writer"):
+        with pytest.raises(PySparkException, match="checkpointLocation is missing; set it as an option of the writer"):
             query.awaitTermination()
     finally:
         spark.conf.unset(setting)

@@ -243,9 +243,9 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 def test_a_column_that_there_is_not(spark: SparkSession, outside: Outside, topic: str) -> None:
-    with pytest.raises(PySparkException, match="there is no column price"):
+    with pytest.raises(PySparkException, match="column price does not exist"):
         table(spark, outside, "price int", subscribe=topic).collect()
-    with pytest.raises(PySparkException, match="the column value is there twice"):
+    with pytest.raises(PySparkException, match="the column value occurs twice"):
         table(spark, outside, "value binary, value binary", subscribe=topic).collect()
     with pytest.raises(PySparkException, match="the column value is binary, not string"):
         table(spark, outside, "value string", subscribe=topic).collect()
