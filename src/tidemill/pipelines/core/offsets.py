@@ -108,12 +108,12 @@ def packed(
     """The ranges as tasks, one range each. If there are many small ranges, neighbours share a task."""
     pieces = list(ranges)
     fewest = max(TASKS_MIN, min_partitions or 0)
-    room = min(TASK_OFFSETS, max_records or TASK_OFFSETS, math.ceil(sum(each.size for each in pieces) / fewest))
+    limit = min(TASK_OFFSETS, max_records or TASK_OFFSETS, math.ceil(sum(each.size for each in pieces) / fewest))
     tasks: list[list[OffsetRange]] = []
     taken = 0
     for place, piece in enumerate(pieces):
         left = len(pieces) - place
-        if not tasks or taken + piece.size > room or len(tasks) + left <= fewest:
+        if not tasks or taken + piece.size > limit or len(tasks) + left <= fewest:
             tasks.append([])
             taken = 0
         tasks[-1].append(piece)

@@ -94,8 +94,8 @@ class Replay:
     @property
     def name(self) -> str:
         """The transactional id, and the group that stores the replay's position."""
-        told = f"{self._lake.root}\n{self._wanted.topic}"
-        return f"tidemill-replay-{hashlib.sha256(told.encode()).hexdigest()[:NAME_CHARS]}"
+        origin = f"{self._lake.root}\n{self._wanted.topic}"
+        return f"tidemill-replay-{hashlib.sha256(origin.encode()).hexdigest()[:NAME_CHARS]}"
 
     @property
     def rows(self) -> int:
