@@ -20,11 +20,11 @@ from tidemill.pipelines.core.tables import StageTables, stage_of
 ROWS = 6
 EMBEDDED = """
 import json, sys, pyarrow as pa
-from tidemill.pipelines.clickhouse import Table
+from tidemill.pipelines.clickhouse import TargetTable
 from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.tables import stage_of
 rows = pa.table({"item": ["tea", None], "price": [2.5, 1.0]})
-with Table(parse_address("chdb:" + sys.argv[1]), stage_of("shop", "priced", "q")) as table:
+with TargetTable(parse_address("chdb:" + sys.argv[1]), stage_of("shop", "priced", "q")) as table:
     table.create(rows.schema, ["item"])
     for batch in (0, 0, 1):
         if table.begin(batch, "attempt"):
