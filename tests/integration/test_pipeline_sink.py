@@ -289,7 +289,7 @@ def test_a_driver_that_comes_back_from_the_dead_changes_nothing(sink: Sink) -> N
         plan = begin(zombie, sink.name)
         told = sink.write(zombie, plan, 0, tasks=3)
         sink.run(0, tasks=2)
-        with pytest.raises(SinkFenced, match="the transaction of task 0 is gone"):
+        with pytest.raises(SinkFenced, match="the transaction of task 0 was aborted"):
             commit(zombie, plan, told, QUERY, 0)
         abort(zombie, told)
     assert visible(sink) == expected(1)
