@@ -1,7 +1,7 @@
 """Estimates the size of the records of partitions from small samples.
 
 A trigger with a byte limit needs the size for every partition with a backlog, and waits for it. So a partition whose
-backlog fits into one sample is fetched once, several clients sample at the same time, and the samples of a trigger have
+backlog fits into one sample is fetched once. Several clients sample at the same time. The samples of a trigger have
 a common limit.
 """
 

@@ -1,4 +1,4 @@
-"""Settings and errors of Spark on Kubernetes. It checks them here, because Spark waits forever instead of failing."""
+"""Checks settings and shortens errors of Spark on Kubernetes, where Spark would wait forever instead of failing."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
-"""Parses sizes in Spark's notation:
+"""Parses sizes in Spark's notation, such as `512m` or `1g`.
 
-`512m`, `1g`. Units are powers of 1,024, and a number without a unit is in bytes.
+Units are powers of 1,024. A number without a unit is in bytes.
 """
 
 import re
