@@ -1,10 +1,10 @@
-"""What this machine can listen on."""
+"""Checks which addresses this machine can listen on."""
 
 import socket
 
 
 def speaks_ipv6() -> bool:
-    """Whether ::1 can be listened on; some containers have IPv4 only."""
+    """Whether this machine can listen on ::1. Some containers have IPv4 only."""
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))

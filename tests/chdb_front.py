@@ -1,6 +1,7 @@
-"""A small ClickHouse server for the tests: HTTP in front of chDB, in a process of its own.
+"""A small ClickHouse server for tests: HTTP in front of chDB, in a process of its own.
 
-python tests/chdb_front.py FOLDER prints its port and serves until its standard input ends. One statement at a time.
+`python tests/chdb_front.py FOLDER` prints its port and serves until its standard input ends. It runs one statement at a
+time.
 """
 
 import subprocess
@@ -19,14 +20,14 @@ TOKEN = "insert_deduplication_token"
 
 @contextmanager
 def running_front(folder: Path) -> Iterator[int]:
-    """The port of a server that keeps its tables in a folder."""
+    """Run a server that stores its tables in a folder; yields its port."""
     command = [sys.executable, __file__, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as front:
         assert front.stdout is not None
         try:
             yield int(front.stdout.readline())
         finally:
-            front.kill()  # nobody needs its tables any more, and the engine may take long to end
+            front.kill()  # its tables are not needed any more, and the engine may end slowly
 
 
 class Front(BaseHTTPRequestHandler):
@@ -44,7 +45,7 @@ class Front(BaseHTTPRequestHandler):
         status, answer = 200, b""
         try:
             answer = self._insert(query, body, given) if "query" in given and body else self._ask(query)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+        except Exception as error:  # noqa: BLE001 - every error is returned to the client
             status, answer = 500, str(error).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
@@ -58,7 +59,7 @@ class Front(BaseHTTPRequestHandler):
         return bytes(self.session.query(query, "TabSeparated").bytes() or b"")
 
     def _insert(self, query: str, body: bytes, given: dict[str, str]) -> bytes:
-        """chDB has no data beside a statement: it reads them from a file."""
+        """Insert through a file, because chDB does not accept data next to a statement."""
         with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
             file.write(body)
             file.flush()

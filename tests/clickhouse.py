@@ -1,4 +1,4 @@
-"""Servers for tests that need ClickHouse: the front over the embedded engine, in processes of their own."""
+"""ClickHouse servers for tests: the HTTP front over the embedded engine, in processes of their own."""
 
 import base64
 import ssl
@@ -13,9 +13,10 @@ ROOT = Path(__file__).parent.parent
 
 
 class Server:
-    """A front that can be killed and comes back at the same port with the same data.
+    """A server that can be killed and restarted on the same port with the same data.
 
-    `login` is the user:password that it wants, `secure` the files of its certificate, of that's key and of its signer.
+    `login` is the user:password that it requires. `secure` are the files of its certificate, key and certificate
+    authority.
     """
 
     def __init__(self, folder: Path, login: str = "", secure: tuple[Path, Path, Path] | None = None) -> None:
@@ -28,21 +29,21 @@ class Server:
         self.wait()
 
     def begin(self) -> None:
-        """Start without waiting for it: the engine takes a second to load."""
+        """Start without waiting. The engine takes a second to load."""
         files = map(str, self._secure[:2]) if self._secure else ()
         front = [sys.executable, "-m", "tests.clickhouse_front"]
         command = [*front, str(self.folder), str(self.port), self._login, *files]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
     def wait(self) -> None:
-        """Return when it serves."""
+        """Wait until it serves."""
         assert self._process is not None
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
 
     @property
     def name(self) -> str:
-        """How brokers call it."""
+        """The server's name in a broker's settings."""
         return f"127.0.0.1:{self.port}"
 
     def kill(self) -> None:
@@ -52,7 +53,7 @@ class Server:
             self._process = None
 
     def fault(self, **faults: float) -> None:
-        """Misbehave from now on, as the front says it."""
+        """Inject faults from now on; `clickhouse_front` lists them."""
         asked = "&".join(f"{name}={value}" for name, value in faults.items())
         urllib.request.urlopen(f"http://127.0.0.1:{self.port}/fault?{asked}", data=b"", timeout=60).read()
 

@@ -1,10 +1,11 @@
-"""ClickHouse's HTTP interface over the embedded engine, as far as clickhouse-connect uses it: a server for tests.
+"""ClickHouse's HTTP interface over the embedded engine: a test server that supports what clickhouse-connect uses.
 
-`python -m tests.clickhouse_front FOLDER PORT [USER:PASSWORD [CERTIFICATE KEY]]` says its port and serves queries,
-inserts, settings and errors until it is killed; `tests/clickhouse.py` runs it.
-`POST /fault?...` makes it misbehave: `lose=N` does the next N inserts and hangs up instead of answering, `refuse=CODE`
-refuses every insert with that code (0 ends it), `sleep=SECONDS` waits before every insert, `hold=1` keeps records that
-come in on their way until `hold=0`, whoever is served meanwhile.
+`python -m tests.clickhouse_front FOLDER PORT [USER:PASSWORD [CERTIFICATE KEY]]` prints its port. It serves queries,
+inserts, settings and errors until it is killed. `tests/clickhouse.py` runs it.
+
+`POST /fault?...` injects faults. `lose=N` executes the next N inserts and closes the connection instead of answering.
+`refuse=CODE` refuses every insert with that code (0 ends it). `sleep=SECONDS` waits before every insert. `hold=1`
+delays incoming records until `hold=0`, while other requests are served.
 """
 
 import re
@@ -38,7 +39,7 @@ class Front(BaseHTTPRequestHandler):
         self._serve(self._body())
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Quiet."""
+        """Log nothing."""
 
     def _body(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
@@ -121,7 +122,7 @@ class Front(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
-        with suppress(ConnectionError):  # a client that was killed
+        with suppress(ConnectionError):  # the client was killed
             self.end_headers()
             self.wfile.write(body)
 

@@ -1,4 +1,4 @@
-"""What every test has."""
+"""Setup for all tests: logging, Hypothesis, and how tests are divided among processes."""
 
 import gc
 import logging
@@ -17,24 +17,24 @@ from xdist.scheduler import LoadFileScheduling
 
 from tidemill.app.logs import configure
 
-# A busy machine is no reason to fail: neither a slow example nor slow drawing is a finding.
+# Slow examples and slow drawing are no failures, because the machine may be busy.
 settings.register_profile("tidemill", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("tidemill")
 
-# Tests start programs beside gRPC clients; see `tidemill.client.timelines`. It is read when gRPC is first imported.
+# Tests fork while gRPC clients run; see `tidemill.client.timelines`. gRPC reads this at its first import.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
-# Brokers and consumers inside of the tests' process leave logs alone when somebody has spoken already: warnings, to
-# standard error, so that a test of what a command prints sees the command alone.
+# Brokers and consumers in the tests' process keep an existing log configuration. Warnings go to standard error, so that
+# a test of a command's standard output sees only the command.
 configure("warning", "auto")
-# A logger that remembers how it was set up when it was first used would stay like that for all tests that follow.
+# A logger that caches its configuration at first use would keep it for all later tests.
 structlog.configure(cache_logger_on_first_use=False)
 
-# What a shell without a terminal starts in the background ignores Ctrl-C, and so would the programs of the tests.
+# A background job of a shell without a terminal ignores Ctrl-C, and programs that the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The longest first, so that no process is left alone with them at the end.
+# Longest files first, so that no process runs them alone at the end.
 SLOW = (
     "tests/spark/",
     "tests/chaos/",
@@ -51,7 +51,7 @@ TOGETHER = ("tests/spark/", "tests/hostile/")
 
 @pytest.fixture(autouse=True)
 def _logs_as_they_were() -> Iterator[None]:
-    """A test may change how this process logs; the next one, and the brokers that are shared, know nothing of it."""
+    """Restore the log configuration after each test, because tests and shared brokers use the same process."""
     before, root = structlog.get_config(), logging.getLogger()
     handlers = list(root.handlers)
     yield
@@ -62,19 +62,20 @@ def _logs_as_they_were() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_clients_of_other_files() -> None:
-    """A Kafka client that an exception of an earlier file holds by its traceback would tell of its lost broker here.
+    """Collect Kafka clients of earlier files. An exception may hold one by its traceback.
 
-    It writes to standard error by itself, in the middle of what a command writes there. Spark's tests share theirs.
+    Such a client would write about its lost broker to standard error, in the middle of a command's output. Spark's
+    tests share their clients.
     """
     if librdkafka_clients():
         gc.collect()
 
 
 def librdkafka_clients() -> int:
-    """How many librdkafka clients this process has: each has one thread of that name."""
+    """The number of librdkafka clients in this process: each has one thread of that name."""
     count = 0
     for name in Path("/proc/self/task").glob("*/comm"):
-        with suppress(OSError):  # a thread may end meanwhile
+        with suppress(OSError):  # a thread may have ended
             count += name.read_text() == "rdk:main\n"
     return count
 
@@ -96,9 +97,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc] # untyped
-    """Side by side, a file stays together; so does all of Spark, which shares one session, and so do all attacks.
+    """Keeps the tests of a file in one process. All Spark tests share a session, so they stay together too.
 
-    Two attacks at a time would measure each other.
+    All attacks also stay in one process, because two attacks at a time would affect each other's measurements.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -1,4 +1,4 @@
-"""A real etcd for tests: one member or three, on free ports, ended with the tests."""
+"""A real etcd for tests: one member or three, on free ports, stopped after the tests."""
 
 import shutil
 import signal
@@ -17,14 +17,14 @@ START_SECONDS = 60
 
 
 class Certificates:
-    """An authority of our own, and a certificate for this machine by which servers and clients are known."""
+    """A certificate authority, and a certificate of this machine for servers and clients."""
 
     def __init__(self, home: Path, name: str = "ours") -> None:
         self.ca, self.cert, self.key = (home / f"{name}-{part}.pem" for part in ("ca", "cert", "key"))
         ca_key, request, names = (home / f"{name}-{part}" for part in ("ca.key", "request", "names"))
         names.write_text(
             "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n"
-            "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"  # from Python 3.13 on they have to be there
+            "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"  # required since Python 3.13
         )
         authority = ["-subj", f"/CN={name} ca", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
         new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -44,7 +44,7 @@ class Certificates:
         _openssl("x509", "-req", "-in", request, *signing, "-out", self.cert)
 
     def context(self) -> ssl.SSLContext:
-        """How this machine talks to an etcd that has them."""
+        """The TLS context for an etcd with these certificates."""
         context = ssl.create_default_context(cafile=self.ca)
         context.load_cert_chain(self.cert, self.key)
         return context
@@ -55,7 +55,7 @@ def _openssl(*words: str | Path) -> None:
 
 
 class Member:
-    """One process of etcd, which can be killed and started again."""
+    """One etcd process, which can be killed and restarted."""
 
     def __init__(
         self, name: str, home: Path, host: str = "127.0.0.1", certificates: Certificates | None = None
@@ -69,7 +69,7 @@ class Member:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, peers: str) -> None:
-        """Start it; it is ready when its cluster is."""
+        """Start it. It is ready when its cluster is."""
         secure = self._certificates
         scheme = "http" if secure is None else "https"
         urls = {"client": f"{scheme}://{self.host}:{self.client}", "peer": f"http://{self.host}:{self.peer}"}
@@ -103,7 +103,7 @@ class Member:
         log.close()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
@@ -111,17 +111,17 @@ class Member:
             self._process = None
 
     def pause(self) -> None:
-        """Let it do nothing until `resume`."""
+        """Suspend it until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Go on."""
+        """Let it continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def healthy(self) -> bool:
-        """Whether it answers with a leader."""
+        """Whether it answers and has a leader."""
         secure = self._certificates
         context = None if secure is None else secure.context()
         url = f"{'http' if secure is None else 'https'}://{self.host}:{self.client}/health"
@@ -142,16 +142,16 @@ class Etcd:
 
     @property
     def url(self) -> str:
-        """What --coordination is given."""
+        """The value for --coordination."""
         return "etcd://" + ",".join(f"{member.host}:{member.client}" for member in self.members)
 
     def new_folder(self) -> str:
-        """The URL of a folder that nobody has used."""
+        """The URL of an unused folder."""
         self._folders += 1
         return f"{self.url}/test{self._folders}"
 
     def start(self, *members: Member) -> None:
-        """Start members (all unless told), and wait until they have a leader."""
+        """Start members (default: all) and wait until they have a leader."""
         peers = ",".join(f"{member.name}=http://{member.host}:{member.peer}" for member in self.members)
         for member in members or self.members:
             member.start(peers)
@@ -161,7 +161,7 @@ class Etcd:
             time.sleep(0.05)
 
     def leader(self) -> Member:
-        """The member that leads."""
+        """The leading member."""
         for member in self.members:
             with suppress(OSError):
                 metrics = urllib.request.urlopen(f"http://{member.host}:{member.client}/metrics", timeout=2).read()
@@ -170,7 +170,7 @@ class Etcd:
         raise AssertionError("no member leads")
 
     def stop(self) -> None:
-        """End every member."""
+        """Stop all members."""
         for member in self.members:
             member.kill()
 
@@ -179,7 +179,7 @@ class Etcd:
 def running_etcd(
     members: int = 1, hosts: Sequence[str] = (), certificates: Certificates | None = None
 ) -> Iterator[Etcd]:
-    """An etcd for the length of the block."""
+    """Run an etcd during the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-etcd-"))
     etcd = Etcd(home, members, hosts, certificates)
     try:

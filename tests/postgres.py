@@ -1,7 +1,7 @@
-"""A real PostgreSQL for tests: its own data directory, a free port, ended with the tests.
+"""A real PostgreSQL for tests: its own data directory, a free port, stopped after the tests.
 
-The server refuses to run as root, so it runs as the user `postgres` then; `initdb` and `pg_ctl` come with Debian's
-package. Durability is left as it is where a test stops the server hard, and switched off where nothing depends on it.
+The server refuses to run as root, so it then runs as the user `postgres`. `initdb` and `pg_ctl` are in Debian's
+package. Tests that stop the server hard need durability. All others switch it off.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def binaries() -> Path:
-    """The newest PostgreSQL of this machine."""
+    """The folder of the newest PostgreSQL on this machine."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
     if not found and on_path:
@@ -38,7 +38,7 @@ def binaries() -> Path:
 
 
 class Postgres:
-    """A server that can be stopped hard and started again on the same port."""
+    """A server that can be stopped hard and restarted on the same port."""
 
     def __init__(self, home: Path, *, durable: bool, settings: Mapping[str, str]) -> None:
         self.port = free_port()
@@ -49,7 +49,7 @@ class Postgres:
         self._made = False
 
     def create(self) -> None:
-        """Make the data directory."""
+        """Create the data directory."""
         self._run("initdb", "-D", str(self._data), "-U", "tidemill", "-A", "trust", "-E", "UTF8", "--no-sync")
 
     def start(self) -> None:
@@ -63,16 +63,16 @@ class Postgres:
         self._run("pg_ctl", "start", "-w", "-t", str(START_SECONDS), "-D", str(self._data), "-l", log, "-o", options)
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server: `fast`, or `immediate` as a crash would."""
+        """Stop the server: `fast`, or `immediate` like a crash."""
         self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", str(self._data))
 
     @property
     def pid(self) -> int:
-        """The process that all others of the server descend from."""
+        """The main process of the server."""
         return int((self._data / "postmaster.pid").read_text().split()[0])
 
     def new_database(self) -> str:
-        """The URL of a database as good as new: the one of all tests, emptied, for making another takes longer."""
+        """The URL of an empty database: the one of all tests, emptied, because creating another takes longer."""
         client = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "tidemill")
         if not self._made:
             self._run("createdb", *client, "tests")
@@ -98,7 +98,7 @@ class Postgres:
 
 @contextmanager
 def running_postgres(*, durable: bool = False, **settings: str) -> Iterator[Postgres]:
-    """A server for the length of the block, with settings of its own if any are given."""
+    """Run a server during the block, with its own settings if any are given."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-pg-"))
     if os.geteuid() == 0:
         entry = pwd.getpwnam("postgres")
@@ -115,7 +115,7 @@ def running_postgres(*, durable: bool = False, **settings: str) -> Iterator[Post
 
 
 def free_port() -> int:
-    """A free port below those that the system gives to outgoing connections, so that it stays free over a restart."""
+    """A free port below the range of outgoing connections, so that it stays free during a restart."""
     draw = random.Random(os.getpid() ^ time.monotonic_ns())
     while True:
         port = draw.randrange(*PORTS)
@@ -128,7 +128,7 @@ def free_port() -> int:
 
 
 async def behind(url: str, call: Awaitable[T], statement: str, *values: object) -> T:
-    """The answer to a call that has to wait for another's statement, which is then committed."""
+    """The result of a call that waits for another connection's statement, which is then committed."""
     other, watch = await asyncpg.connect(url), await asyncpg.connect(url)
     transaction = other.transaction()
     await transaction.start()

@@ -1,7 +1,7 @@
-"""Reports the tests of a second try: `make unit` runs what failed once more, with `--second-try`.
+"""Reports the tests of a second try. `make unit` runs failed tests once more, with `--second-try`.
 
-Without it a run that passes at the second try looks like one that passed at the first. The summary line counts these
-tests as retried, and the last line names them, so that CI shows which tests need a fix.
+Otherwise a run that passes at the second try looks like one that passed at the first. The summary line counts these
+tests as retried. The last line names them, so that CI shows which tests need a fix.
 """
 
 from collections.abc import Generator
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 NAMES_MAX = 20
-"""Names on the last line: a broken machine fails every test."""
+"""The limit of names on the last line, because a broken machine fails every test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,13 +38,13 @@ class Retried:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None]:
-        """After the summary line."""
+        """Print the names after the summary line."""
         yield
         if self.names and (terminal := self._terminal()) is not None:
             terminal.write_line(summary(self.names))
 
     def _terminal(self) -> Any:
-        """Registered after this plugin."""
+        """The terminal reporter, which is registered after this plugin."""
         return self._config.pluginmanager.get_plugin("terminalreporter")
 
 

@@ -1,8 +1,8 @@
-"""A listener with TLS and SASL before a broker that has neither: what Kafka's SASL_SSL listeners do, for tests.
+"""A TLS and SASL listener in front of a broker without them. It stands in for Kafka's SASL_SSL listeners in tests.
 
-It ends TLS, answers SaslHandshake and SaslAuthenticate (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512), lets nothing but
-ApiVersions through before, and everything after: from then on the client talks to the broker itself. The broker must
-advertise the front's address. Messages are taken apart by hand, so that nothing here can share a fault with the client.
+It terminates TLS and answers SaslHandshake and SaslAuthenticate (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512). Before
+authentication it passes only ApiVersions. After it, the client talks to the broker directly. The broker must advertise
+the address of this listener. Messages are parsed by hand, so that this code shares no bug with the client.
 """
 
 import base64
@@ -31,15 +31,15 @@ _INT32 = Struct(">i")
 _INT16 = Struct(">h")
 
 Exchange: TypeAlias = Generator[tuple[bytes, bool], bytes, None]
-"""What the client says goes in; the reply comes out, and whether it was the last."""
+"""Takes the client's messages, and yields each reply and whether it is the last."""
 
 
 class Refused(Exception):
-    """The client is not let in."""
+    """The client failed to authenticate."""
 
 
 class SecuredFront:
-    """Listens on a free port from the start; `serve` says for which broker."""
+    """Listens on a free port from the start. `serve` sets the broker."""
 
     def __init__(self, certificates: Certificates, users: dict[str, str], *, ask_certificate: bool = False) -> None:
         self._users = users
@@ -51,7 +51,7 @@ class SecuredFront:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.admitted: list[str] = []
-        """The mechanisms by which clients came in."""
+        """The mechanisms by which clients have authenticated."""
 
     def serve(self, broker: str) -> None:
         host, _, port = broker.rpartition(":")
@@ -108,7 +108,7 @@ class SecuredFront:
                 raise Refused(f"API {key} before a login")
 
     def _step(self, client: socket.socket, number: int, version: int, body: bytes, steps: Exchange) -> bool:
-        """Answer one message; whether the client is in."""
+        """Answer one message. Returns whether the client is authenticated."""
         told = _read_bytes(body[1:]) if version >= FLEXIBLE_AUTHENTICATE else body[4:]
         try:
             reply, done = steps.send(told)
@@ -119,7 +119,7 @@ class SecuredFront:
         return done
 
     def _exchange(self, mechanism: str) -> Exchange:
-        """Gets what the client says, yields the reply."""
+        """Takes the client's messages and yields the replies."""
         return self._plain() if mechanism == "PLAIN" else self._scram(HASHES[mechanism])
 
     def _plain(self) -> Exchange:
@@ -183,7 +183,7 @@ def _uvarint(number: int) -> bytes:
 
 
 def _read_bytes(body: bytes) -> bytes:
-    """Compact bytes."""
+    """Parse compact bytes."""
     size = shift = at = 0
     while True:
         size |= (body[at] & 0x7F) << shift

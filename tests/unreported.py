@@ -1,25 +1,25 @@
-"""Tests that were collected and never reported: a process that ends halfway takes its share of them with it.
+"""Finds tests that were collected and never reported, because their process ended early.
 
-pytest tells of the others alone, and the second try of `make unit` runs what failed alone. So what has no result counts
-as failed: it is written to where `--last-failed` reads, and the run fails.
+pytest reports only the other tests, and the second try of `make unit` runs only failed ones. So a test without a result
+counts as failed: it is written to the file of `--last-failed`, and the run fails.
 """
 
 from collections.abc import Generator, Iterable
 
 import pytest
 
-# Ctrl-C, a wrong option and an empty selection are told by pytest as they are: nobody expects the rest to have run.
+# pytest itself reports Ctrl-C, a wrong option and an empty selection. The other tests are not expected to run then.
 JUDGED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERNAL_ERROR)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One process keeps the books: the one that starts the others, or the only one."""
+    """Register in one process only: the one that starts the others, or the single one."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Books())
 
 
 class Books:
-    """What has no result yet."""
+    """The tests without a result."""
 
     def __init__(self) -> None:
         self.awaited: set[str] = set()
@@ -30,18 +30,21 @@ class Books:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Iterable[str]) -> None:
-        """All processes collect the same; one that takes a dead one's place does so when results are in already."""
+        """Take the tests of the first process.
+
+        All collect the same, and a replacement collects after results have come in.
+        """
         if not self._told:
             self.awaited, self._told = set(ids), True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A test is through when it was cleaned up, or failed; a process that died under it is a failure of its own."""
+        """Count a test as finished after its cleanup or failure. A process that dies in a test fails that test."""
         if report.when == "teardown" or report.failed:
             self.awaited.discard(report.nodeid)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
-        """After pytest has written down what failed."""
+        """Add the tests after pytest has stored the failed ones."""
         yield
         asked = session.config.option.collectonly or session.shouldstop or session.shouldfail
         if self.awaited and not asked and session.exitstatus in JUDGED:

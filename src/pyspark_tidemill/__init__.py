@@ -1,4 +1,4 @@
-"""Spark looks for packages whose names begin with `pyspark_`: by this one it finds format("tidemill") by itself."""
+"""Registers format("tidemill") with Spark, which imports every package whose name begins with `pyspark_`."""
 
 from tidemill.pipelines.spark.format import TidemillSource as DefaultSource
 

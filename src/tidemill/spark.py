@@ -1,4 +1,4 @@
-"""Spark for Tidemill: `session()` starts one, `register(spark)` adds format("tidemill") to one that you have."""
+"""Spark for Tidemill: `session()` starts a session, `register(spark)` adds format("tidemill") to an existing one."""
 
 from tidemill.pipelines.java import JavaMissing
 from tidemill.pipelines.spark.session import register, session

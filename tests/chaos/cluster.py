@@ -1,4 +1,4 @@
-"""Three brokers and three members of etcd, on hosts of their own where that is allowed."""
+"""Three brokers and three etcd members, on hosts of their own where that is allowed."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 class _Hosted(Child):
-    """A broker on a host."""
+    """A broker on one of the hosts."""
 
     def __init__(self, command: list[str], flags: dict[str, str], log: Path) -> None:
         super().__init__(flags, SETTINGS, log.open("ab+"))
@@ -54,11 +54,11 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given."""
+        """The bootstrap address for clients."""
         return ",".join(f"{self.hosts.brokers[number]}:{port}" for number, port in self._ports.items())
 
     def start(self, *numbers: int) -> None:
-        """Start brokers, all unless told."""
+        """Start brokers (default: all)."""
         for number in numbers or self._ports:
             flags = {
                 "node-id": str(number),
@@ -76,7 +76,7 @@ class Cluster:
             self._running[number] = child
 
     def create_topics(self, *more: str) -> None:
-        """The topic that everything is about, and others like it."""
+        """Create the main topic, and others like it."""
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         config = {"min.insync.replicas": "2"}
         topics = [NewTopic(name, PARTITIONS, BROKERS, config=config) for name in (TOPIC, *more)]
@@ -84,7 +84,7 @@ class Cluster:
             created.result(30)
 
     def leaders(self) -> dict[int, int]:
-        """Who leads each partition, as clients are told."""
+        """The leader of each partition, from the metadata for clients."""
         assert self._admin is not None
         parts = self._admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
         return {index: part.leader for index, part in parts.items()}
@@ -101,25 +101,25 @@ class Cluster:
             time.sleep(0.2)
 
     def kill(self, number: int) -> None:
-        """kill -9."""
+        """Kill a broker with SIGKILL."""
         child = self._running.pop(number)
         child.kill()
         child.stop()
 
     def stop(self, number: int) -> None:
-        """Stop in order."""
+        """Stop a broker gracefully."""
         self._running.pop(number).stop()
 
     def pause(self, number: int) -> None:
-        """Let it do nothing."""
+        """Suspend a broker."""
         os.kill(self._running[number].pid, signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """Let it go on."""
+        """Let a suspended broker continue."""
         os.kill(self._running[number].pid, signal.SIGCONT)
 
     def end(self) -> None:
-        """End everything that runs."""
+        """Stop everything that runs."""
         self.hosts.heal()
         for child in self._running.values():
             child.kill()
@@ -128,7 +128,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(logs: Path | None = None) -> Iterator[Cluster]:
-    """A cluster for the length of the block; what the brokers say is kept in `logs`."""
+    """Run a cluster during the block. The brokers' logs are kept in `logs`."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-chaos-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, home, ignore_errors=True)

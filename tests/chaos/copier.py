@@ -1,11 +1,11 @@
-"""Read, process, write: two copiers, one of each client family, copy a topic in transactions while faults happen.
+"""Read, process, write: two copiers, one per client family, copy a topic in transactions while faults happen.
 
-Each writes to a topic of its own, and commits the offsets of what it read in the same transaction. Now and then one is
-aborted on purpose; what such a transaction wrote is marked, so that whoever sees it knows. After any error a copier
-begins anew with what the group has committed: then every record of the source is in the copy once, in its order.
+Each writes to a topic of its own and commits its read offsets in the same transaction. Some transactions are aborted on
+purpose. Their values are marked, so that a reader that sees one detects the error. After any error a copier continues
+from the committed offsets of its group. So the copy must have every record of the source once, in order.
 
-Each is a process that tells of every turn. One that says nothing for too long is killed and started again, for the
-calls of librdkafka may wait for ever for a coordinator that it remembers from before a restart of all brokers.
+Each copier is a process that prints a line for every transaction. If it is silent for too long, it is killed and
+restarted. The reason: calls of librdkafka may wait forever for a coordinator from before a restart of all brokers.
 
     python -m tests.chaos.copier FAMILY BOOTSTRAP SOURCE
 """
@@ -34,7 +34,7 @@ TRANSACTION, TURN = "transaction", "turn"
 
 
 class Copier:
-    """One copier as the run sees it: a process that is started again when it ends or says nothing."""
+    """One copier from the view of the run: a process that is restarted when it ends or is silent."""
 
     def __init__(self, family: str, bootstrap: str, source: str) -> None:
         self.transactions = 0
@@ -45,11 +45,11 @@ class Copier:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def start(self) -> None:
-        """Begin to copy."""
+        """Start copying."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Let it go."""
+        """Stop the process."""
         self._over.set()
         self._thread.join(60)
         assert not self._thread.is_alive(), "a copier does not end"
@@ -74,7 +74,7 @@ class Copier:
 
 
 class Copiers:
-    """Both of them."""
+    """The two copiers."""
 
     def __init__(self, bootstrap: str, source: str, partitions: int) -> None:
         self.targets = {family: copies_of(source, family) for family in ("librdkafka", "aiokafka")}
@@ -85,16 +85,16 @@ class Copiers:
 
     @property
     def transactions(self) -> int:
-        """How many have ended, also those that were taken back."""
+        """The number of transactions that have ended, including aborted ones."""
         return sum(each.transactions for each in self._copiers)
 
     @property
     def begun_anew(self) -> int:
-        """How often one had to begin anew."""
+        """How often a copier had to restart."""
         return sum(each.begun_anew for each in self._copiers)
 
     def start(self) -> None:
-        """Begin to copy."""
+        """Start copying."""
         for each in self._copiers:
             each.start()
 
@@ -105,7 +105,7 @@ class Copiers:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """Let the copiers go."""
+        """Stop the copiers."""
         for each in self._copiers:
             each.stop()
 
@@ -123,13 +123,13 @@ class Copiers:
 
 
 class Abort:
-    """Says which transactions are taken back on purpose."""
+    """Chooses the transactions that are aborted on purpose."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def next(self) -> bool:
-        """Whether the next one is."""
+        """Whether to abort the next one."""
         self._count += 1
         return self._count % ABORT_EVERY == 0
 
@@ -147,7 +147,7 @@ class LibrdkafkaCopier:
         self._producer = Producer({**shared, "transactional.id": "librdkafka", "transaction.timeout.ms": 10_000})
 
     def run(self) -> None:
-        """Copy."""
+        """Copy until an error."""
         self._producer.init_transactions(CALL_S)
         self._consumer.subscribe([self._source])
         while True:
@@ -205,7 +205,7 @@ class AiokafkaCopier:
         )
 
     async def run(self) -> None:
-        """Copy."""
+        """Copy until an error."""
         await self._producer.start()
         await self._consumer.start()
         while True:
@@ -251,9 +251,9 @@ async def _aiokafka(bootstrap: str, source: str) -> None:
 
 
 def main(family: str, bootstrap: str, source: str) -> None:
-    """Copy until something goes wrong; whoever started this starts it again."""
+    """Copy until an error; the parent process restarts this one."""
     logging.disable(logging.CRITICAL)
-    # aiokafka asserts that a transaction which has failed is not touched again.
+    # aiokafka asserts that a failed transaction is not used again.
     with suppress(KafkaException, KafkaError, TimeoutError, AssertionError):
         if family == "librdkafka":
             LibrdkafkaCopier(bootstrap, source).run()

@@ -1,8 +1,8 @@
-"""A disk of its own for every broker: a file system in a file, which can be full, dead, or cut from its power.
+"""A disk for every broker: a file system in a file, which can be full, broken, or lose its power.
 
-A power cut is FS_IOC_SHUTDOWN of ext4: what was not flushed is gone, as if the machine had lost its power; until it is
-mounted anew every write and flush fails, as on a dead disk. That takes root and loop devices. Where they are not
-allowed brokers share the disk of the machine, and nothing can happen to it.
+A power cut is FS_IOC_SHUTDOWN of ext4. Data that was not flushed is lost, as after a power failure of the machine.
+Every write and flush fails until the file system is mounted again. This needs root and loop devices. Where they are not
+allowed, brokers share the disk of the machine, and no disk faults are injected.
 """
 
 import errno
@@ -30,7 +30,7 @@ class Disk:
         self._image = home / f"disk{number}.img"
 
     def make(self) -> None:
-        """An empty file system, mounted."""
+        """Create and mount an empty file system."""
         self.path.mkdir()
         with self._image.open("wb") as file:
             file.truncate(SIZE_BYTES)
@@ -38,15 +38,15 @@ class Disk:
         self.mount()
 
     def mount(self) -> None:
-        """Let it be there; its journal is replayed."""
+        """Mount it, which replays its journal."""
         _run("mount", "-o", "loop", str(self._image), str(self.path))
 
     def unmount(self) -> None:
-        """Let it go; nobody may have a file open."""
+        """Unmount it. No process may have a file open."""
         _run("umount", str(self.path))
 
     def fill(self) -> None:
-        """Take all the room that is left."""
+        """Fill all free space."""
         with (self.path / BALLAST).open("wb") as file:
             size, piece = 0, SIZE_BYTES
             while piece >= PIECE_MIN:
@@ -59,11 +59,11 @@ class Disk:
                     piece //= 2
 
     def free(self) -> None:
-        """Give it back."""
+        """Free that space again."""
         (self.path / BALLAST).unlink(missing_ok=True)
 
     def cut_power(self) -> None:
-        """What was not flushed is gone, and nothing can be written until it is mounted anew."""
+        """Lose everything that was not flushed, and reject writes until the next mount."""
         folder = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(folder, FS_IOC_SHUTDOWN, WITHOUT_FLUSH)
@@ -79,7 +79,7 @@ class Disks:
         self.of = {number: Disk(home, number) for number in brokers}
 
     def up(self) -> None:
-        """Make them."""
+        """Create the disks."""
         for disk in self.of.values():
             if self.real:
                 disk.make()
@@ -87,14 +87,14 @@ class Disks:
                 disk.path.mkdir()
 
     def down(self) -> None:
-        """Remove what was mounted."""
+        """Unmount the disks."""
         for disk in self.of.values() if self.real else ():
             with suppress(subprocess.CalledProcessError):
                 disk.unmount()
 
 
 def _allowed(home: Path) -> bool:
-    """Whether file systems may be mounted here: as root, and not in every container."""
+    """Whether file systems can be mounted here. It needs root, and some containers forbid it."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("mkfs.ext4", "mount", "umount"))):
         return False
     probe = Disk(home, 0)
@@ -112,7 +112,7 @@ def _run(*command: str) -> None:
 
 @contextmanager
 def disks(home: Path, brokers: Iterable[int]) -> Iterator[Disks]:
-    """Disks for the length of the block."""
+    """Provide disks during the block."""
     made = Disks(home, brokers)
     try:
         made.up()

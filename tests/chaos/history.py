@@ -1,7 +1,7 @@
-"""What clients asked and were told, and what of it cannot be true.
+"""Records the requests and responses of clients, and finds contradictions in them.
 
-Every value is sent once by one producer to one partition and carries a number that grows. A send ends as acknowledged
-(with its offset), refused, or unknown; unknown is never taken for refused. At the end the whole log is read.
+One producer sends each value once to one partition. A value has a number that grows. A send ends as acknowledged (with
+its offset), refused, or unknown. Unknown must never count as refused. At the end the whole log is read.
 """
 
 from collections import Counter, defaultdict
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 SEPARATOR = b":"
 ABORTED = b"aborted:"
-"""How values begin that were written by a transaction that was aborted on purpose."""
+"""The prefix of values in transactions that were aborted on purpose."""
 
 
 class Sent(NamedTuple):
-    """A value that was acknowledged: where, and when (on one clock).
+    """An acknowledged value: its place and its time (all on one clock).
 
-    librdkafka does not say where when it concludes from a later answer that an earlier batch has arrived.
+    librdkafka reports no offset when it infers from a later response that an earlier batch has arrived.
     """
 
     partition: int
@@ -27,7 +27,7 @@ class Sent(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A record as somebody read it."""
+    """A record as a consumer read it."""
 
     partition: int
     offset: int
@@ -41,13 +41,13 @@ class History:
     acknowledged: dict[bytes, Sent] = field(default_factory=dict)
     unknown: set[bytes] = field(default_factory=set)
     polled: dict[str, list[list[Read]]] = field(default_factory=dict)
-    """By group: what each consumer was given, in order, from one assignment to the next."""
+    """The records of each consumer by group, in order, from one assignment to the next."""
     final: list[Read] = field(default_factory=list)
     copies: dict[str, list[Read]] = field(default_factory=dict)
-    """By copier: what a reader of committed records finds in its copy at the end."""
+    """The committed records in each copier's copy at the end."""
 
     def problems(self) -> dict[str, list[str]]:
-        """What is wrong, by kind; nothing when all is well."""
+        """The contradictions by kind; empty when there are none."""
         found: dict[str, list[str]] = defaultdict(list)
         log = {(row.partition, row.offset): row.value for row in self.final}
         self._check_log(found, log)
@@ -70,7 +70,7 @@ class History:
             last[producer, partition] = int(number)
 
     def _check_copy(self, found: dict[str, list[str]], copier: str, rows: Sequence[Read]) -> None:
-        """Every record once, in its order, and nothing that was taken back."""
+        """Check that the copy has every record once, in order, and no aborted one."""
         wanted, got = _by_partition(self.final), _by_partition(rows)
         found_aborted = [row for row in rows if row.value.startswith(ABORTED)]
         if found_aborted:
@@ -119,7 +119,7 @@ class History:
 
 
 def _by_partition(rows: Sequence[Read]) -> defaultdict[int, list[bytes]]:
-    """The values of each partition in the order of their offsets."""
+    """The values of each partition in offset order."""
     found: defaultdict[int, list[bytes]] = defaultdict(list)
     for row in sorted(rows):
         found[row.partition].append(row.value)
@@ -127,7 +127,7 @@ def _by_partition(rows: Sequence[Read]) -> defaultdict[int, list[bytes]]:
 
 
 def stalls(acknowledged: Sequence[Sent], began: float, ended: float) -> dict[int, float]:
-    """The longest time without an acknowledgement of each partition between two moments."""
+    """The longest time without an acknowledgement, by partition, between two moments."""
     longest: dict[int, float] = {}
     times: dict[int, list[float]] = defaultdict(list)
     for sent in acknowledged:

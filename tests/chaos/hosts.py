@@ -1,7 +1,7 @@
-"""Hosts of their own for brokers and etcd: network namespaces on a bridge, whose links can be cut one way or both.
+"""Hosts for brokers and etcd: network namespaces on a bridge. Links can be cut one way or both ways.
 
-A link is cut by a wrong hardware address for the other host: packets leave and nobody gets them, like behind a dead
-switch. That needs no firewall. Where that is not allowed everything is on loopback, and nothing can be cut.
+A link is cut with a wrong hardware address for the other host. Packets leave and do not arrive, as behind a dead
+switch. This needs no firewall. Where namespaces are not allowed, everything runs on loopback and no link is cut.
 """
 
 import os
@@ -26,12 +26,12 @@ class Hosts:
         self.members = [self._ip(200 + number) for number in range(members)]
 
     def command(self, broker: int) -> list[str]:
-        """What a program is started with to run on the broker's host."""
-        # `ip netns exec` would give it a copy of all mounts, too: a disk could not be taken from under it.
+        """The command prefix that runs a program on the broker's host."""
+        # `ip netns exec` would also copy all mounts, and then a disk could not be unmounted under the program.
         return ["nsenter", f"--net=/var/run/netns/{self._name(broker)}"] if self.real else []
 
     def up(self) -> None:
-        """Make the hosts."""
+        """Create the hosts."""
         if not self.real:
             return
         bridge = self._tag + "b"
@@ -56,7 +56,7 @@ class Hosts:
             subprocess.run(["ip", "link", "del", self._tag + "b"], check=False, capture_output=True)
 
     def cut(self, broker: int, *others: str) -> None:
-        """Nothing that the broker sends to these addresses arrives."""
+        """Drop everything that the broker sends to these addresses."""
         for address in others:
             _ip(
                 "-n",
@@ -73,7 +73,7 @@ class Hosts:
             )
 
     def heal(self) -> None:
-        """Every link is whole again."""
+        """Restore all links."""
         if self.real:
             for number in self.brokers:
                 _ip("-n", self._name(number), "neigh", "flush", "nud", "permanent", "dev", "eth0")
@@ -86,7 +86,7 @@ class Hosts:
 
 
 def _allowed(probe: str) -> bool:
-    """Whether namespaces and bridges may be made here: as root, and not in every container."""
+    """Whether namespaces and bridges can be made here. It needs root, and some containers forbid it."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "nsenter"))):
         return False
     steps = (["netns", "add", probe], ["link", "add", probe, "type", "bridge"])
@@ -102,7 +102,7 @@ def _ip(*arguments: str) -> None:
 
 @contextmanager
 def hosts(brokers: int, members: int) -> Iterator[Hosts]:
-    """Hosts for the length of the block."""
+    """Provide hosts during the block."""
     made = Hosts(brokers, members)
     try:
         made.up()

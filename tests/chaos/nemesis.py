@@ -1,4 +1,4 @@
-"""The faults of a run, each of which is over when its call returns."""
+"""The faults of a chaos run. Each fault has ended when its call returns."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ STEP_DOWN_S = 30.0
 
 
 class Nemesis:
-    """The faults; each is over when its call returns."""
+    """Injects faults. Each fault has ended when its call returns."""
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self._cluster = cluster
@@ -40,28 +40,28 @@ class Nemesis:
         return self._cluster.leaders()[self._random.randrange(PARTITIONS)]
 
     def kill_leader(self) -> None:
-        """kill -9, and back after a while."""
+        """Kill the leader with SIGKILL and restart it after a while."""
         victim = self._leader()
         self._cluster.kill(victim)
         time.sleep(self._random.uniform(3, 6))
         self._cluster.start(victim)
 
     def kill_all(self) -> None:
-        """Every broker at the same time; whoever was in sync has everything."""
+        """Kill all brokers at the same time. In-sync replicas have every acknowledged record."""
         for number in self._cluster.hosts.brokers:
             self._cluster.kill(number)
         for number in self._random.sample(sorted(self._cluster.hosts.brokers), len(self._cluster.hosts.brokers)):
             self._cluster.start(number)
 
     def pause_leader(self) -> None:
-        """Stopped for longer than its session lasts, then it goes on as if nothing had been."""
+        """Suspend the leader for longer than its session, then let it continue."""
         victim = self._leader()
         self._cluster.pause(victim)
         time.sleep(self._random.uniform(1, 7))
         self._cluster.resume(victim)
 
     def cut_from_followers(self) -> None:
-        """The leader reaches etcd and clients, but no other broker."""
+        """Cut the leader from the other brokers, but not from etcd and clients."""
         victim = self._leader()
         others = [number for number in self._cluster.hosts.brokers if number != victim]
         for other in others:
@@ -70,40 +70,40 @@ class Nemesis:
         self._rest_and_heal()
 
     def cut_from_etcd(self) -> None:
-        """The leader reaches everybody but etcd: it must step down by its own clock."""
+        """Cut the leader from etcd only. It must step down by its own clock."""
         self._cluster.hosts.cut(self._leader(), *self._cluster.hosts.members)
         self._rest_and_heal()
 
     def cut_one_way(self) -> None:
-        """What the leader sends to one follower is lost, what comes back is not."""
+        """Drop the leader's packets to one follower, but not those in the other direction."""
         victim = self._leader()
         other = self._random.choice([number for number in self._cluster.hosts.brokers if number != victim])
         self._cluster.hosts.cut(victim, self._cluster.hosts.brokers[other])
         self._rest_and_heal()
 
     def isolate(self) -> None:
-        """A broker reaches neither etcd nor the others."""
+        """Cut a broker from etcd and all other brokers."""
         victim = self._leader()
         others = [address for number, address in self._cluster.hosts.brokers.items() if number != victim]
         self._cluster.hosts.cut(victim, *others, *self._cluster.hosts.members)
         self._rest_and_heal()
 
     def kill_etcd_leader(self) -> None:
-        """etcd elects another one; brokers must not notice much."""
+        """Kill the leader of etcd. etcd elects another one, and brokers should hardly notice."""
         member = self._cluster.etcd.leader()
         member.kill()
         time.sleep(self._random.uniform(2, 4))
         self._cluster.etcd.start(member)
 
     def rolling_restart(self) -> None:
-        """Every broker in turn stops in order and comes back."""
+        """Stop and restart every broker gracefully, one at a time."""
         for number in self._cluster.hosts.brokers:
             self._cluster.stop(number)
             self._cluster.start(number)
             self._cluster.settle()
 
     def fill_disk(self) -> None:
-        """The leader finds no room for a record: others lead until there is some."""
+        """Fill the leader's disk. Other brokers must lead until space is free again."""
         victim = self._leader()
         disk = self._cluster.disks.of[victim]
         disk.fill()
@@ -114,7 +114,7 @@ class Nemesis:
             disk.free()
 
     def break_disk(self) -> None:
-        """Every flush of the leader fails: others lead, until it starts anew on a disk that is well."""
+        """Make every flush of the leader fail. Others must lead until it restarts on a working disk."""
         victim = self._leader()
         disk = self._cluster.disks.of[victim]
         disk.cut_power()
@@ -125,7 +125,7 @@ class Nemesis:
         self._cluster.start(victim)
 
     def cut_power(self) -> None:
-        """All machines lose their power at the same time, and everything that they had not flushed."""
+        """Cut the power of all machines at the same time, so that they lose everything that was not flushed."""
         disks = self._cluster.disks.of
         for disk in disks.values():
             disk.cut_power()
@@ -137,7 +137,7 @@ class Nemesis:
             self._cluster.start(number)
 
     def _others_lead(self, victim: int) -> None:
-        """Wait until the broker leads nothing any more, though it is still there."""
+        """Wait until the broker leads nothing, while it still runs."""
         end = time.monotonic() + STEP_DOWN_S
         while victim in (leaders := self._cluster.leaders()).values() or -1 in leaders.values():
             assert time.monotonic() < end, f"broker {victim} does not step down: {leaders}"

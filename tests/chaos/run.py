@@ -1,9 +1,9 @@
-"""Chaos: faults one after the other while clients of two families produce and consume; then the books are checked.
+"""Chaos test: injects faults while clients of two families produce and consume, then checks the history.
 
     python -m tests.chaos.run [MINUTES] [SEED]
 
-Prints what was acknowledged, lost and duplicated, the faults by kind, how long failovers took and the longest stall.
-A run that injected nothing, or in which too little was acknowledged, has failed, too.
+It prints the numbers of acknowledged, lost and duplicated records, the faults by kind, the failover times and the
+longest stall. A run without faults, or with too few acknowledgements, also fails.
 """
 
 import shutil
@@ -25,14 +25,14 @@ from tests.chaos.nemesis import Nemesis
 from tests.chaos.workload import Workload
 
 RATE = 60.0
-"""Records a second and producer: a broker that is starved looks like a fault."""
+"""Records per second and producer. More would starve a broker, which looks like a fault."""
 REST_S = 2.0
 ACKNOWLEDGED_PER_S_MIN = 10.0
 
 
 @dataclass
 class Report:
-    """What a run has shown."""
+    """The results of a run."""
 
     seconds: float = 0.0
     acknowledged: int = 0
@@ -44,7 +44,7 @@ class Report:
     longest_stall: float = 0.0
 
     def lines(self) -> list[str]:
-        """The report for people."""
+        """The report as text."""
         lost, twice = (len(self.problems.get(kind, ())) for kind in ("lost", "duplicated"))
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
         told = [
@@ -59,7 +59,7 @@ class Report:
 
 
 def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = (), logs: Path | None = None) -> Report:
-    """Faults of these kinds in this order, or any for so long; the books are checked at the end."""
+    """Inject these faults in this order, or random ones for this time. The history is checked at the end."""
     random = Random(seed)
     report = Report()
     with running_cluster(logs) as cluster, ExitStack() as stack:
@@ -109,14 +109,14 @@ def _inject(nemesis: Nemesis, kind: str, cluster: Cluster, workload: Workload, r
 
 
 def check(report: Report) -> None:
-    """Nothing is wrong, and something has happened."""
+    """Check that nothing is wrong, and that faults and acknowledgements happened."""
     assert not report.problems, report.problems
     assert sum(report.faults.values()) > 0, "no fault was injected"
     assert report.acknowledged > ACKNOWLEDGED_PER_S_MIN * report.seconds, f"only {report.acknowledged} acknowledged"
 
 
 def main(minutes: float = 15.0, seed: int | None = None) -> None:
-    """The soak; the logs of the brokers stay when something was wrong."""
+    """Run the soak test. The brokers' logs are kept if a check fails."""
     seed = time.time_ns() % 100_000 if seed is None else seed
     logs = Path(tempfile.mkdtemp(prefix="tidemill-chaos-logs-"))
     print(f"seed {seed}, {minutes:g} minutes, what the brokers say is in {logs}", flush=True)

@@ -1,4 +1,4 @@
-"""Clients of two families under way at the same time: idempotent producers, and consumers in groups."""
+"""Clients of two families that run at the same time: idempotent producers, and consumers in groups."""
 
 import asyncio
 import faulthandler
@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from tests.chaos.history import SEPARATOR, History, Read, Sent
 
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of every fault that is injected
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every injected fault
 
 DELIVERY_S = 120
 STOP_S = 30.0
@@ -22,12 +22,12 @@ SETTINGS = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 1000, "log_
 
 
 def value_of(producer: str, partition: int, number: int) -> bytes:
-    """A value that nobody else sends."""
+    """A value that only this producer sends, once."""
     return SEPARATOR.join([producer.encode(), b"%d" % partition, b"%d" % number])
 
 
 class Workload:
-    """Everything that uses the cluster while faults happen."""
+    """All clients that use the cluster while faults happen."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, rate: float) -> None:
         self.history = History()
@@ -43,7 +43,7 @@ class Workload:
         self.failures: list[BaseException] = []
 
     def start(self) -> None:
-        """One producer and two consumers of each family."""
+        """Start one producer and two consumers of each family."""
         for name in ("librdkafka", "aiokafka"):
             self.history.polled[name] = []
         self._begin("librdkafka", self._producers, self._produce_librdkafka)
@@ -60,7 +60,7 @@ class Workload:
             assert not thread.is_alive(), "a producer does not end"
 
     def stop_consuming(self, within_s: float = 60.0) -> list[str]:
-        """Wait until both groups have everything, then let the consumers go; those that do not end."""
+        """Wait until both groups have read everything, then stop the consumers. Returns those that do not stop."""
         end = time.monotonic() + within_s
         while time.monotonic() < end and not all(self._has_everything(group) for group in self.history.polled):
             time.sleep(0.2)
@@ -73,18 +73,18 @@ class Workload:
         return [f"{name}: {self._group(name)}" for name in stuck]
 
     def _group(self, name: str) -> str:
-        """How the coordinator sees a group: whether who does not end waits for it."""
+        """The coordinator's view of a group, to explain a consumer that does not stop."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap, **SETTINGS})
         found = admin.describe_consumer_groups([name])[name].result(30)
         return f"the group is {found.state.name} with {len(found.members)} members at broker {found.coordinator.id}"
 
     def acknowledged(self) -> list[Sent]:
-        """What was acknowledged so far."""
+        """The sends acknowledged so far."""
         with self._lock:
             return list(self.history.acknowledged.values())
 
     def read_everything(self, copies: Mapping[str, str]) -> None:
-        """The whole log and the copies of it, by a consumer that is in no group."""
+        """Read the whole log and its copies with a consumer outside of any group."""
         self.history.final = self._read(self._topic)
         self.history.copies = {copier: self._read(topic) for copier, topic in copies.items()}
 
@@ -113,7 +113,7 @@ class Workload:
         def run() -> None:
             try:
                 work()
-            except BaseException as error:  # noqa: BLE001 - the run fails with it
+            except BaseException as error:  # noqa: BLE001 - the run raises it at its end
                 self.failures.append(error)
 
         home.append(threading.Thread(target=run, name=name, daemon=True))
@@ -172,7 +172,7 @@ class Workload:
             retry_backoff_ms=50,
         )
         await producer.start()
-        await producer.partitions_for(self._topic)  # who waits for it may be overtaken by who comes later
+        await producer.partitions_for(self._topic)  # otherwise a later send could overtake one that waits for metadata
         pending: set[asyncio.Task[None]] = set()
 
         async def send(value: bytes, partition: int) -> None:
@@ -196,7 +196,7 @@ class Workload:
             await producer.stop()
 
     def _rows(self, group: str) -> list[Read]:
-        """A new list for what one consumer gets until its partitions change."""
+        """A new list for the records of one consumer until its partitions change."""
         rows: list[Read] = []
         with self._lock:
             self.history.polled[group].append(rows)
@@ -263,17 +263,17 @@ class Workload:
 
 
 async def _stop(consumer: AIOKafkaConsumer) -> None:
-    """Let a consumer go, past two faults of aiokafka 0.14 that no broker can mend.
+    """Stop a consumer in spite of two bugs of aiokafka 0.14 that no broker can avoid.
 
-    A consumer that stops looks for no coordinator any more: one that has lost the one it had commits for ever. And one
-    that was about to fetch again after an error lets its own cancellation out.
+    A stopping consumer does not look up its coordinator again, so one that has lost it commits forever. And a consumer
+    that was about to fetch again after an error raises its own cancellation.
     """
     try:
         async with asyncio.timeout(STOP_S):
             await consumer.stop()
     except TimeoutError:
         if consumer._coordinator.coordinator_id is not None:
-            raise  # it has somebody to ask, who does not answer
+            raise  # it knows its coordinator, which does not answer
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -281,16 +281,16 @@ async def _stop(consumer: AIOKafkaConsumer) -> None:
 
 
 class _Fresh(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
-    """Begins a new list whenever partitions come or go."""
+    """Begins a new list whenever the assignment changes."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self.rows = workload._rows("aiokafka")
 
     async def on_partitions_revoked(self, revoked: object) -> None:
-        """Partitions go."""
+        """Begin a new list."""
         self.rows = self._workload._rows("aiokafka")
 
     async def on_partitions_assigned(self, assigned: object) -> None:
-        """Partitions come."""
+        """Begin a new list."""
         self.rows = self._workload._rows("aiokafka")

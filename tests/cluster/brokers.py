@@ -1,4 +1,4 @@
-"""A cluster of real processes: etcd and some brokers, each of which can be killed and started again."""
+"""A cluster of real processes: etcd and some brokers, each of which can be killed and restarted."""
 
 import asyncio
 import os
@@ -48,15 +48,15 @@ class Brokers:
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given."""
+        """The bootstrap address for clients."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     def address(self, number: int) -> str:
-        """Where one broker is."""
+        """The address of one broker."""
         return f"127.0.0.1:{self._ports[number]}"
 
     def keys(self, prefix: str) -> list[str]:
-        """The keys in coordination that begin so."""
+        """The keys in coordination with this prefix."""
 
         async def look() -> list[str]:
             store = EtcdCoordination(self._url)
@@ -83,27 +83,27 @@ class Brokers:
         }
 
     def start(self, *numbers: int, **more: str) -> None:
-        """Start brokers, all unless told, with more flags if there are any; each is ready when this returns."""
+        """Start brokers (default: all), with additional flags. Each is ready when this returns."""
         for number in numbers or self._ports:
             child = Child(self.flags(number, **more), self._settings)
             self.doors[number] = child.start()
             self._running[number] = child
 
     def kill(self, number: int) -> None:
-        """kill -9."""
+        """Kill a broker with SIGKILL."""
         self._running[number].kill()
         self._running.pop(number).stop()
 
     def pause(self, number: int) -> None:
-        """Let a broker do nothing until `resume`."""
+        """Suspend a broker until `resume`."""
         os.kill(self._running[number].pid, signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """Go on."""
+        """Let a suspended broker continue."""
         os.kill(self._running[number].pid, signal.SIGCONT)
 
     def stop(self, *numbers: int) -> None:
-        """Stop brokers in order, all unless told."""
+        """Stop brokers gracefully (default: all)."""
         for number in numbers or tuple(self._running):
             self._running.pop(number).stop()
 
@@ -118,7 +118,7 @@ def running_brokers(
     roles: Mapping[int, str] | None = None,
     **flags: str,
 ) -> Iterator[Brokers]:
-    """A cluster for the length of the block."""
+    """Run a cluster during the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-cluster-"))
     with running_etcd(members) as etcd:
         brokers = Brokers(etcd, home, count, settings, racks=racks, roles=roles, **flags)
@@ -135,7 +135,7 @@ def running_brokers(
 
 
 def eventually(look: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
-    """Wait until something is so."""
+    """Wait until the condition holds."""
     end = time.monotonic() + within_s
     while not look():
         assert time.monotonic() < end, what

@@ -1,4 +1,4 @@
-"""One cluster of three brokers for all tests that leave it as it was."""
+"""One cluster of three brokers for all tests that leave it unchanged."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
-"""Two brokers that are asked the same: what Apache Kafka answers to a request is what Tidemill should answer.
+"""Sends the same requests to Apache Kafka and to Tidemill, and compares the responses.
 
-A question is a request in plain values, or a function that makes it of what earlier answers told (ids, epochs). Two
-answers are the same when they differ only in what differs between any two brokers: ids, addresses, times, offsets, the
-order of lists, and the words of messages.
+A question is a request in plain values, or a function that makes it from earlier responses (ids, epochs). Two responses
+are equal when they differ only in what differs between any two brokers: ids, addresses, times, offsets, the order of
+lists, and the wording of messages.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from tidemill.model.errors import ProtocolViolation
 
 TIMEOUT_MS = 15_000
 BUSY = frozenset({14, 15, 16, 51})
-"""Errors of a coordinator that is not there yet, or still at the last transaction."""
+"""Errors of a coordinator that has not started yet, or that still ends the last transaction."""
 TRIES, PAUSE_S = 100, 0.1
 OWN = frozenset(
     (
@@ -61,14 +61,14 @@ OWN = frozenset(
         "transaction_start_time",
     )
 )
-"""Fields that tell of one broker alone; `configs` are compared by what they mean (see the questions on settings)."""
+"""Fields that are specific to one broker. `configs` are compared by meaning (see the questions on settings)."""
 
 State = dict[str, Any]
 Fields = Mapping[str, Any]
 
 
 class Question(NamedTuple):
-    """A request, and what is kept of its answer."""
+    """A request, and the parts of its response that are kept."""
 
     name: str
     key: int
@@ -90,7 +90,7 @@ class Side:
         self._connection.close()
 
     def ask(self, question: Question) -> Any:
-        """The answer as plain values; a connection that the broker ends is an answer, too."""
+        """The response as plain values. A connection that the broker closes is a response, too."""
         fields = question.fields(self._state) if callable(question.fields) else question.fields
         if self._connection.closed:
             self._connection = self._connect()
@@ -112,7 +112,7 @@ class Side:
 
 @contextmanager
 def sides(peers: Iterable[Peer]) -> Iterator[list[Side]]:
-    """Both, ready to be asked."""
+    """Connect to both brokers."""
     found = [Side(peer) for peer in peers]
     try:
         yield found
@@ -123,7 +123,7 @@ def sides(peers: Iterable[Peer]) -> Iterator[list[Side]]:
 
 
 def differing(both: list[Side], questions: Iterable[Question]) -> dict[str, tuple[Any, Any]]:
-    """The questions that are not answered alike, with both answers."""
+    """The questions with different responses, and both responses."""
     found = {}
     for question in questions:
         first, second = (_settled(side, question) for side in both)
@@ -133,7 +133,7 @@ def differing(both: list[Side], questions: Iterable[Question]) -> dict[str, tupl
 
 
 def _settled(side: Side, question: Question) -> Any:
-    """The answer of a coordinator that has started, and ended what it was asked before."""
+    """The response after the coordinator has started and has finished its earlier work."""
     for _ in range(TRIES):
         answer = side.ask(question)
         if not BUSY & set(_codes(answer)):
@@ -154,7 +154,7 @@ def _codes(answer: Any) -> Iterator[int]:
 
 
 def simple(value: Any) -> Any:
-    """kio's object as dictionaries, lists in one order."""
+    """kio's object as dictionaries, with sorted lists."""
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.name not in OWN]
         return {name: simple(getattr(value, name)) for name in names}

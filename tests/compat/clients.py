@@ -1,7 +1,7 @@
-"""Real Kafka clients behind one small face, so that one scenario runs with each of them.
+"""Real Kafka clients behind one small interface, so that one scenario runs with each of them.
 
-A client here does what an application does with it: the settings are the ones a user would choose, not the ones that
-would make a broker's life easy.
+A client is used as an application would use it. The settings are those that a user would choose, not those that are
+easiest for a broker.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Sent(NamedTuple):
-    """A record as the application gave it."""
+    """A record as the application sent it."""
 
     key: bytes | None
     value: bytes | None
@@ -24,7 +24,7 @@ class Sent(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A record as the application got it."""
+    """A record as the application received it."""
 
     offset: int
     key: bytes | None
@@ -34,7 +34,7 @@ class Seen(NamedTuple):
 
 
 class Client(Protocol):
-    """What a scenario asks of a client."""
+    """The operations of a client that scenarios use."""
 
     name: str
 
@@ -56,7 +56,7 @@ class Client(Protocol):
 
 
 class Confluent:
-    """confluent-kafka: librdkafka, what most Python applications use."""
+    """confluent-kafka: librdkafka, which most Python applications use."""
 
     name = "confluent-kafka"
 
@@ -274,7 +274,7 @@ class KafkaPython:
 
 
 class Aiokafka:
-    """aiokafka: asyncio; speaks only old, inflexible versions."""
+    """aiokafka: asyncio, with old, inflexible protocol versions only."""
 
     name = "aiokafka"
 
@@ -413,7 +413,7 @@ class Aiokafka:
 
 
 class Kcat:
-    """kcat with Debian's old librdkafka: no admin, text records; what it cannot do is done by confluent-kafka."""
+    """kcat with Debian's old librdkafka: no admin, text records. confluent-kafka does what kcat cannot do."""
 
     name = "kcat"
 
@@ -437,7 +437,7 @@ class Kcat:
     def produce(
         self, topic: str, partition: int, records: Sequence[Sent], *, codec: str = "none", idempotent: bool = False
     ) -> None:
-        """kcat cannot set times, headers of one record or null values: where those matter, confluent-kafka writes."""
+        """Produce with confluent-kafka where times, record headers or null values matter: kcat cannot set them."""
         plain = idempotent or codec != "none"
         if not plain:
             self._admin.produce(topic, partition, records, codec=codec, idempotent=idempotent)

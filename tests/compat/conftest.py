@@ -1,4 +1,4 @@
-"""What the tests of clients share: where the broker keeps its streams."""
+"""Shared setup of the client tests: where the broker stores its streams."""
 
 import pytest
 from tests.compat.storage import FILES, Storage
@@ -6,5 +6,5 @@ from tests.compat.storage import FILES, Storage
 
 @pytest.fixture(scope="module")
 def storage() -> Storage:
-    """Segment files; a file of tests that run on tables has a fixture of its own."""
+    """Segment files. Test files that run on tables override this fixture."""
     return FILES

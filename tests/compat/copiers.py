@@ -1,8 +1,8 @@
 """The copy loop (consume, transform, produce in one transaction), as an application writes it with each client.
 
-A copier takes records from one topic, writes a copy of each to the same partition of another, and commits its input
-offsets in the same transaction. Some transactions are aborted on purpose, and then, as after every error, it goes
-back to the committed offsets. It ends when all of its input is committed.
+A copier reads records from one topic, writes a copy of each to the same partition of another, and commits its input
+offsets in the same transaction. Some transactions are aborted on purpose. After an abort, as after every error, it
+returns to the committed offsets. It ends when all of its input is committed.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ TAKE = 25
 ABORTS = 0.25
 SESSION_MS = 10_000
 RECONNECT_MS = 500
-"""kafka-python waits longer after every failed attempt, up to 30 s by itself: more than a killed broker is away."""
+"""kafka-python waits longer after every failed attempt, up to 30 s by default. A killed broker restarts faster."""
 
 
 class Job(NamedTuple):
-    """What is to be copied."""
+    """A copy job: its topics and its limits."""
 
     bootstrap: str
     source: str
@@ -94,8 +94,8 @@ def _confluent_producer(job: Job) -> Any:
             "bootstrap.servers": job.bootstrap,
             "transactional.id": job.name,
             "linger.ms": 1,
-            # librdkafka 2.16 forgets all brokers when the only one is gone, but then waits for its group coordinator by
-            # the handle that it forgot, until the call times out.
+            # When the only broker goes away, librdkafka 2.16 forgets all brokers, but then waits for its group
+            # coordinator by the forgotten handle, until the call times out.
             "metadata.recovery.strategy": "none",
         },
     )
@@ -222,7 +222,7 @@ async def _copy_with_aiokafka(job: Job) -> None:
 
 
 async def _aiokafka_producer(job: Job) -> Any:
-    """A started producer; aiokafka gives up at once when no broker answers, so a restart is waited for here."""
+    """A started producer. aiokafka fails at once when no broker answers, so this waits for a restart."""
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError
 

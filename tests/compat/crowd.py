@@ -1,4 +1,4 @@
-"""A crowd of consumers of one group, polled in turn, and what they did."""
+"""Many consumers of one group, polled in turn, and their history."""
 
 import time
 from collections import Counter
@@ -13,7 +13,7 @@ HEARTBEAT_MS = 200
 
 
 def quick_groups(**more: str) -> dict[str, str]:
-    """Broker settings with which rebalances take moments; sessions stay long, for machines that are busy."""
+    """Broker settings for quick rebalances. Sessions stay long, because the machine may be busy."""
     return {
         "group.initial.rebalance.delay.ms": "0",
         "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
@@ -47,7 +47,7 @@ def produce(bootstrap: str, topic: str, partitions: int, count: int) -> None:
 
 
 class Crowd:
-    """Members of one group; a name stands for one of them."""
+    """The members of one group, by name."""
 
     def __init__(self, bootstrap: str, group: str, topics: list[str], **config: Any) -> None:
         self.topics = topics
@@ -97,7 +97,7 @@ class Crowd:
                     self.seen[message.topic(), message.partition(), message.offset()] += 1
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Poll until it is so."""
+        """Poll until the condition holds."""
         end = time.monotonic() + WAIT_S
         while not condition():
             assert time.monotonic() < end, f"{what}: not within {WAIT_S} s; {self.shares()}"
@@ -110,7 +110,7 @@ class Crowd:
         }
 
     def is_shared(self, total: int) -> bool:
-        """Every partition is with one member, and nobody has two more than another."""
+        """Whether every partition has one member, and member counts differ by at most one."""
         sizes = [len(share) for share in self.shares().values()]
         return sum(sizes) == total == len(set().union(*self.shares().values())) and max(sizes) - min(sizes) <= 1
 

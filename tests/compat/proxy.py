@@ -1,4 +1,4 @@
-"""A proxy that cuts connections: between a request and its answer, in the middle of either, again and again."""
+"""A proxy that cuts connections repeatedly: between a request and its response, or in the middle of either."""
 
 import asyncio
 import random
@@ -12,11 +12,11 @@ HOST = "127.0.0.1"
 WAIT_S = 60
 PIECE_BYTES = 64 * 1024
 PIECES_BEFORE_A_CUT = (3, 20)
-"""A connection lives for so many pieces of bytes: enough to begin with, too few to finish with."""
+"""A connection lasts for this many pieces of bytes: enough to start, too few to finish."""
 
 
 class Cut(Enum):
-    """What happens to the piece at which a connection ends."""
+    """How the last piece of a connection is treated."""
 
     ANSWER_DROPPED = "answer dropped"
     ANSWER_TORN = "answer torn"
@@ -29,7 +29,7 @@ ANSWERS = (Cut.ANSWER_DROPPED, Cut.ANSWER_TORN)
 
 
 class CuttingProxy:
-    """Listens at `address` in a thread of its own; `target` is where connections go on to."""
+    """Listens at `address` in a thread of its own and forwards connections to `target`."""
 
     def __init__(self, rng: random.Random) -> None:
         self.address = ""

@@ -1,4 +1,4 @@
-"""Requests that clients should not send, and some that they should: each is put to Apache Kafka, too (`beside`)."""
+"""Requests that clients should not send, and some that they should. Apache Kafka gets each of them too (`beside`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -165,7 +165,7 @@ def batch(value: bytes | None = b"v", key: bytes | None = b"k", at_ms: int = NOW
 
 
 def with_field(made: bytes, place: int, form: str, value: int, *, sealed: bool = True) -> bytes:
-    """The batch with another number at a place, and a checksum that fits."""
+    """The batch with another number at a place, and a matching checksum."""
     changed = bytearray(made)
     pack_into(form, changed, place, value)
     if sealed:

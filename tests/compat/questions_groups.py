@@ -1,4 +1,4 @@
-"""Requests about groups and transactions: each is put to Apache Kafka, too (`beside`)."""
+"""Requests about groups and transactions. Apache Kafka gets each of them too (`beside`)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the contract suites share."""
+"""Shared setup of the contract suites."""
 
 from collections.abc import Iterator
 

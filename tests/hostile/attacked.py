@@ -1,13 +1,12 @@
-"""A broker in a process of its own that is attacked, an honest client next to it, and what both are held to.
+"""A broker process under attack, an honest client, and the limits that both must meet.
 
     with attacked_broker({"message.max.bytes": "1000000"}) as broker:
         with broker.watched():
             ...  # the attack, over broker.address
 
-`watched` first measures the honest client without an attack, then runs the attack, and asserts at its end that the
-client's 99th percentile and the broker's memory stayed within their bounds. The bound of the latency is
-HONEST_P99_MS_MAX; where the machine is so busy that the client is slow even without an attack, it is SLOW_FACTOR times
-what it was then.
+`watched` first measures the honest client without an attack, then runs the attack. At its end it asserts that the
+client's 99th percentile and the broker's memory stayed within their limits. The latency limit is HONEST_P99_MS_MAX. If
+the machine is so busy that the client is slow even without an attack, it is SLOW_FACTOR times that latency.
 """
 
 import json
@@ -31,14 +30,14 @@ BROKER_RSS_BYTES_MAX = 300 * 1024 * 1024
 SAMPLE_INTERVAL_S = 0.02
 BASELINE_SAMPLES = 60
 ATTACK_SAMPLES_MIN = 150
-"""With fewer, the 99th percentile is the slowest of all; the client goes on alone until it has as many."""
+"""With fewer samples, the 99th percentile is the maximum. The client continues alone until it has as many."""
 WAIT_S = 120.0
 ROOT = Path(__file__).parents[2]
 TOPIC = "honest"
 
 
 class Latency(NamedTuple):
-    """How long one request of the honest client took."""
+    """The duration of one request of the honest client."""
 
     api: str
     ms: float
@@ -51,7 +50,7 @@ def p99(latencies: Sequence[Latency]) -> float:
 
 
 class HonestClient:
-    """The process of the honest client, and what it has measured."""
+    """The process of the honest client, and its measurements."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         host, port = address
@@ -64,7 +63,7 @@ class HonestClient:
         self._reader.start()
 
     def wait_for(self, count: int) -> None:
-        """Return when the client has measured so many requests in all."""
+        """Wait until the client has measured this many requests in total."""
         deadline = time.monotonic() + WAIT_S
         while len(self.latencies) < count:
             if self._process.poll() is not None:
@@ -73,7 +72,7 @@ class HonestClient:
             time.sleep(SAMPLE_INTERVAL_S)
 
     def stop(self) -> None:
-        """End the process; raises what it failed with."""
+        """Stop the process. Raises its failure."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -92,7 +91,7 @@ class HonestClient:
             return
         with self._process.stdout:
             for line in self._process.stdout:
-                with suppress(ValueError):  # a line that is cut by the end of the process
+                with suppress(ValueError):  # the end of the process may cut a line
                     self.latencies.append(Latency(**json.loads(line)))
 
     def _errors(self) -> str:
@@ -103,7 +102,7 @@ class HonestClient:
 
 
 class Memory:
-    """The largest resident size of a process, sampled."""
+    """Samples the largest resident size of a process."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -113,7 +112,7 @@ class Memory:
         self._thread.start()
 
     def stop(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         self._ended.set()
         self._thread.join()
 
@@ -124,7 +123,7 @@ class Memory:
 
 
 class AttackedBroker:
-    """A running broker, with what an attack needs of it."""
+    """A running broker, with what an attack needs."""
 
     def __init__(self, broker: Broker) -> None:
         host, port = broker.bootstrap_servers.split(":")
@@ -135,7 +134,7 @@ class AttackedBroker:
 
     @staticmethod
     def create_topic(peer: Peer, name: str, partitions: int = 1, **configs: str) -> None:
-        """Create a topic; underscores in the names of settings stand for dots."""
+        """Create a topic. Underscores in setting names stand for dots."""
         settings = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
         topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
         answer = peer.ask(19, 5, {"topics": [topic], "timeout": 30_000, "validate_only": False})
@@ -143,7 +142,7 @@ class AttackedBroker:
 
     @contextmanager
     def watched(self, *, rss_bytes_max: int = BROKER_RSS_BYTES_MAX) -> Iterator[HonestClient]:
-        """Hold an attack against the bounds of the latency and of the memory."""
+        """Run an attack and assert the limits of latency and memory."""
         client = HonestClient(self.address)
         memory = Memory(self.process.pid)
         try:
@@ -167,7 +166,7 @@ class AttackedBroker:
 
 
 def broker_process(address: tuple[str, int]) -> psutil.Process:
-    """The child of this process that listens at an address."""
+    """The child process that listens at an address."""
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             for each in child.net_connections("tcp"):
@@ -180,7 +179,7 @@ def broker_process(address: tuple[str, int]) -> psutil.Process:
 def attacked_broker(
     settings: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
 ) -> Iterator[AttackedBroker]:
-    """Start a broker in a process of its own, with the Kafka listener alone unless `flags` say otherwise."""
+    """Start a broker process, with only the Kafka listener unless `flags` say otherwise."""
     with Broker(
         settings={"auto.create.topics.enable": "false", **(settings or {})},
         flags={"grpc": "none", "http": "none", **(flags or {})},

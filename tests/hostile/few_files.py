@@ -1,7 +1,7 @@
-"""A broker of a process that may open 256 files: it serves many clients, and more of them do not stall it.
+"""A broker in a process that may open 256 files. It serves many clients, and additional clients do not block it.
 
-The hard limit is lowered, because a broker raises its soft one to it, and cannot be raised again: so this is a process
-of its own.
+The test lowers the hard limit, because a broker raises its soft limit to the hard one. A hard limit cannot be raised
+again, so this is a process of its own.
 """
 
 import resource
@@ -28,7 +28,7 @@ def main() -> None:
         for peer in peers:
             peer.close()
         deadline = time.monotonic() + WAIT_S
-        while not served(broker.address):  # the broker has not noticed yet that the others have left
+        while not served(broker.address):  # the broker may not have noticed yet that the others disconnected
             assert time.monotonic() < deadline, "a new client is not served"
 
 

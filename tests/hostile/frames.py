@@ -1,4 +1,4 @@
-"""Kafka requests as bytes, and a socket that sends them without any of a client's manners."""
+"""Kafka requests as bytes, and a socket that sends them without the checks of a client."""
 
 import socket
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ CLIENT_ID = b"test"
 
 
 def body(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """A request body out of plain values in kio's spelling."""
+    """A request body from plain values, with kio's names."""
     kind = request_class(key, version)
     out = bytearray()
     message_writer(kind)(out, compose(kind, fields))
@@ -33,7 +33,7 @@ def frame(key: int, version: int, content: bytes, number: int = 0) -> bytes:
 
 
 def request(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """A whole request out of plain values."""
+    """A whole request from plain values."""
     return frame(key, version, body(key, version, fields))
 
 
@@ -45,16 +45,16 @@ class Peer:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         self._socket.sendall(data)
 
     def receive(self) -> bytes | None:
-        """The next answer without its size; None when the broker has closed the connection."""
+        """The next response without its size; None when the broker has closed the connection."""
         head = self._exactly(SIZE.size)
         return None if head is None else self._exactly(SIZE.unpack(head)[0])
 
     def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Any:
-        """The answer to a request, as kio's object."""
+        """The response to a request, as kio's object."""
         self.send(request(key, version, fields))
         answer = self.receive()
         if answer is None:
@@ -64,7 +64,7 @@ class Peer:
         return read_message(kind, answer, start)[0]
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> Self:

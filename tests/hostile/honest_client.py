@@ -1,9 +1,9 @@
-"""An honest Kafka client in a process of its own: produces, fetches and asks for metadata at a steady rate.
+"""An honest Kafka client in a process of its own: produces, fetches and requests metadata at a steady rate.
 
     python -m tests.hostile.honest_client HOST PORT TOPIC
 
 It writes one line of JSON for every request, {"api": ..., "ms": ...}, until standard input is closed. Connections stay
-open; every tenth round opens a new one first, as a client that starts does.
+open. Every tenth round opens a new one first, like a client that starts.
 """
 
 import json
@@ -24,7 +24,7 @@ CONNECT_PAUSE_S = 0.02
 
 
 class HonestClient:
-    """One record and one look at the cluster per round."""
+    """Sends one record and one metadata request per round."""
 
     def __init__(self, address: tuple[str, int], topic: str) -> None:
         self._address = address
@@ -34,7 +34,7 @@ class HonestClient:
         self._records = bytes(build_batch([NewRecord(b"key", b"value", timestamp=1_700_000_000_000)]))
 
     def round(self, number: int) -> None:
-        """Every request once."""
+        """Send every request once."""
         if number % ROUNDS_PER_CONNECTION == 0:
             self._peer.close()
             self._timed("connect", self._connect)
@@ -49,7 +49,7 @@ class HonestClient:
         print(json.dumps({"api": api, "ms": round(took_ms, 3)}), flush=True)
 
     def _connect(self) -> None:
-        """A refused connection is tried again, as every Kafka client does; the time for it counts."""
+        """Retry a refused connection, as every Kafka client does. The time counts."""
         for _ in range(CONNECT_TRIES):
             self._peer = Peer(self._address)
             try:

@@ -1,7 +1,7 @@
-"""The largest requests that a broker reads: every array of a request filled, out of kio's schema.
+"""The largest requests that a broker accepts: every array of a request is filled, based on kio's schema.
 
-`wide` makes many outer structures with one item in each of their arrays, otherwise one outer structure holds all items.
-Names are of topics that exist, of topics that do not, and of both again, in equal parts.
+`wide` makes many outer structures with one item in each of their arrays. Otherwise one outer structure has all items.
+In equal parts, names are of existing topics, of missing topics, and repeated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ ZEROS = {"bool": False, "string": "", "bytes": b"", "uuid": None, "float64": 0.0
 
 
 class Names(NamedTuple):
-    """What requests name: topics that exist, with their ids."""
+    """The existing topics that requests name, with their ids."""
 
     topics: Sequence[str]
     ids: Sequence[UUID]
@@ -101,11 +101,11 @@ class _Filler:
 
 
 def largest(key: int, version: int, items: int, names: Names, *, wide: bool, unknown: bool = False) -> dict[str, Any]:
-    """The fields of a request with so many array items; `unknown` names nothing that exists."""
+    """The fields of a request with this many array items. `unknown` names nothing that exists."""
     return _Filler(names, wide=wide, unknown=unknown).message(request_class(key, version), items)
 
 
 def has_arrays(key: int, version: int) -> bool:
-    """Whether a request can hold a list at all."""
+    """Whether a request has an array."""
     layout = layout_of(request_class(key, version))
     return any(slot.array for slot in (*layout.slots, *layout.tagged))

@@ -1,7 +1,9 @@
-"""A topic that is deleted and made again while a broker sleeps: whatever that one does late, the new topic is whole.
+"""A topic is deleted and created again while a broker is suspended.
 
-Two brokers' stores over the servers of `test_clickhouse_servers.py`, which runs these tests; what is late is done late
-here, by hand.
+Late writes of that broker must not harm the new topic.
+
+The tests use the stores of two brokers over the servers of `test_clickhouse_servers.py`, which runs them. They make the
+late writes by hand.
 """
 
 import asyncio
@@ -28,14 +30,14 @@ ROWS = "SELECT groupArray((value, topic_id)) FROM (SELECT * FROM messages WHERE 
 
 
 class World(Protocol):
-    """Servers, of which the first has partition 0, and how brokers name them."""
+    """Servers, of which the first has partition 0, and their names in brokers' settings."""
 
     first: Server
     streams: str
 
 
 class Broker:
-    """As much of one as stores records."""
+    """The part of a broker that stores records."""
 
     def __init__(self, world: World, node: int) -> None:
         self._engine = Engine(parse_url(world.streams, Path()))
@@ -64,13 +66,13 @@ def test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name(worl
         awake, late = Broker(world, 1), Broker(world, 2)
         old = await late.lead("again", OLD, LATE_EPOCH)
         await write(old, b"old")
-        # The other broker sleeps now. This one deletes the topic and makes it again.
+        # The other broker is suspended. This one deletes the topic and creates it again.
         await awake.store.remove_topic("again", OLD)
         assert world.first.ask("SELECT count() FROM messages WHERE topic = 'again'") == "0"
         new = await awake.lead("again", NEW)
         await write(new, b"new")
         await new.save({"of": "the new one"})
-        # The other one wakes up: its appends, notes, changes of rows and its part of the deletion come late.
+        # The other one continues: its appends, notes, row changes and its part of the deletion are late.
         with pytest.raises(NotLeaderOrFollower):
             await write(old, b"ghost")
         await old.save({"of": "the old one"})
@@ -82,7 +84,7 @@ def test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name(worl
         await late.store.remove_topic("again", OLD)
         with pytest.raises(NotLeaderOrFollower):
             await late.lead("again", OLD, LATE_EPOCH + 1)
-        # The new topic has its record, its leader and its notes, and goes on.
+        # The new topic still has its record, its leader and its notes, and accepts writes.
         await write(new, b"goes on")
         assert world.first.ask(ROWS.format("again")) == f"[('new','{NEW}'),('goes on','{NEW}')]"
         await awake.close()
@@ -100,7 +102,7 @@ def test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name(worl
 
 
 def test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted(world: World) -> None:
-    """Tables of the version before: rows, claims and notes without an id."""
+    """Tables of the previous version have rows, claims and notes without an id."""
 
     async def test() -> None:
         broker = Broker(world, 1)

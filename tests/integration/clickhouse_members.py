@@ -1,8 +1,8 @@
-"""A group over two brokers that share ClickHouse, spoken by hand: who leads, who notices what, who is refused.
+"""A group over two brokers that share ClickHouse, with requests made by hand: leaders, notifications and fencing.
 
-Each member asks a broker of its own who coordinates the group. Then the coordinator is killed, and the other broker
-goes on with the same generation, from the rows. The brokers and servers are those of `test_clickhouse_failover.py`,
-which runs the test.
+Each member asks a different broker for the group's coordinator. Then the coordinator is killed, and the other broker
+continues the same generation from the rows. The brokers and servers are those of `test_clickhouse_failover.py`, which
+runs the test.
 """
 
 import asyncio
@@ -46,13 +46,13 @@ class World:
         self.brokers = shared.brokers
 
     def coordinator(self, asked: int) -> int:
-        """The number of the broker that coordinates the group, as the asked one says."""
+        """The number of the group's coordinator, according to the asked broker."""
         with Clients({"bootstrap.servers": self.brokers.address(asked)}) as client:
             found = client.find_coordinator(GROUP)
         return next(number for number in (1, 2) if self.brokers.address(number) == str(found))
 
     def earliest(self) -> str:
-        """The member whose join the tables tell as the earliest."""
+        """The member that joined first, according to the tables."""
         return self.server.ask(f"SELECT argMin(member_id, join_time) FROM group_members WHERE group_id = '{GROUP}'")
 
     def told(self, columns: str, member: str) -> str:
@@ -60,7 +60,7 @@ class World:
 
 
 class Member:
-    """One client, which does nothing of itself."""
+    """A client that sends only what the test asks for."""
 
     def __init__(self, client: RawClient) -> None:
         self.client = client
@@ -150,7 +150,7 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
         await first.sync()
         assert (first.leader, first.members) == (first.id, [first.id])
         joining = asyncio.create_task(second.join())
-        await until_told(first, RebalanceInProgress.code)  # the leader notices the join on its heartbeat
+        await until_told(first, RebalanceInProgress.code)  # the leader learns of the join by its heartbeat
         old = first.generation
         await first.join()
         await joining
@@ -188,7 +188,7 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
         assert await second.commit(3, generation=generation - 1) == IllegalGeneration.code
         assert await second.commit(8) == 0
         await first.leave()
-        await until_told(second, RebalanceInProgress.code)  # the leave is noticed on a heartbeat
+        await until_told(second, RebalanceInProgress.code)  # the member learns of the leave by its heartbeat
         await second.join(SHORT)
         await second.sync()
         assert second.leader == second.id, "the next earliest leads"

@@ -1,4 +1,4 @@
-"""Calls of `tidemill` inside of the test's process: exit code, standard output, standard error."""
+"""Runs `tidemill` commands inside the test's process, and captures exit code, standard output and standard error."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from tidemill.cli.main import main
 
 
 class Result(NamedTuple):
-    """What came of a call."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -26,7 +26,7 @@ class Result(NamedTuple):
 
 
 class CommandLine:
-    """`tidemill` with a broker to talk to."""
+    """The `tidemill` command with a broker to connect to."""
 
     def __init__(self, bootstrap: str, capture: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self._capture, self._patch = capture, patch
@@ -34,7 +34,7 @@ class CommandLine:
         patch.setenv("COLUMNS", "120")
 
     def __call__(self, *words: str, stdin: bytes = b"") -> Result:
-        """Run one command to its end, whatever comes of it."""
+        """Run one command to its end, whether it fails or not."""
         self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capture.readouterr()
         code = main(words)
@@ -47,7 +47,7 @@ class CommandLine:
         return result
 
     def refused(self, code: int, *words: str, stdin: bytes = b"") -> str:
-        """Run a command that must fail with this exit code, and give its one line."""
+        """Run a command that must fail with this exit code, and return its one line."""
         result = self(*words, stdin=stdin)
         assert result.code == code, result
         assert result.err.startswith("error: "), result
@@ -55,7 +55,7 @@ class CommandLine:
         return result.err.removeprefix("error: ").rstrip("\n")
 
     def refused_after_remarks(self, code: int, *words: str) -> str:
-        """As `refused`, of a command that says what it does before it fails: its last line."""
+        """Like `refused`, for a command that prints other lines before it fails. Returns the last line."""
         result = self(*words)
         assert result.code == code, result
         assert "Traceback" not in result.err, result

@@ -1,4 +1,4 @@
-"""What the tests of the whole node share."""
+"""Shared fixtures of the tests of a whole node."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a broker says of its health."""
+"""Reads the health report of a broker."""
 
 import json
 import urllib.error
@@ -9,7 +9,7 @@ from tidemill.testing import Broker
 
 
 def health(broker: Broker) -> dict[str, Any]:
-    """What `/health` says; a degraded broker answers 503."""
+    """The content of `/health`. A degraded broker answers 503."""
     try:
         with urllib.request.urlopen(f"{broker.http}/health") as answer:
             told: dict[str, Any] = json.load(answer)
@@ -19,6 +19,6 @@ def health(broker: Broker) -> dict[str, Any]:
 
 
 def timelines_health(broker: Broker) -> dict[str, object]:
-    """What `/health` says of the timelines."""
+    """The timelines part of `/health`."""
     timelines: dict[str, object] = health(broker)["timelines"]
     return timelines

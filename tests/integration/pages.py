@@ -1,8 +1,8 @@
-"""Pages of the documentation as programs: their blocks in order, what they run and what they say it prints.
+"""Reads pages of the documentation as programs: their blocks in order, the commands, and the expected output.
 
-In a `console` block a line that begins with `$` is a command and the lines after it are what it prints, to standard
-output and standard error. A line of three dots stands for any lines, three dots inside of a line for any text. Times,
-ids and numbers with a decimal point are whatever they are, and so is the width of columns.
+In a `console` block, a line that begins with `$` is a command. The lines after it are its output, to standard output
+and standard error. A line of three dots stands for any lines, and three dots inside a line for any text. Times, ids,
+numbers with a decimal point and the width of columns are not compared.
 """
 
 import re
@@ -13,17 +13,17 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 ANYTHING = "..."
 SPARK_PAGES = {"docs/guides/pipelines.md", "docs/start/first-pipeline.md"}
-"""Pages whose commands need Spark: tests/spark/test_pages.py runs them on a session that is there."""
+"""Pages whose commands need Spark: tests/spark/test_pages.py runs them on the shared session."""
 CLUSTER_PAGES = {"docs/guides/cluster.md"}
 """Pages whose commands need several brokers: tests/cluster/test_pages.py runs them."""
 TABLE_PAGES = {"docs/guides/clickhouse.md"}
-"""Pages whose commands need servers of ClickHouse: tests/integration/test_clickhouse_servers.py runs them."""
+"""Pages whose commands need ClickHouse servers: tests/integration/test_clickhouse_servers.py runs them."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 _HOME = re.compile(
     r"https://(?:github\.com/tidemill/tidemill/(?:blob|tree)|raw\.githubusercontent\.com/tidemill/tidemill)/main/"
 )
-"""How pages name files of the project from outside: they are read on a package index and on the site, too."""
+"""The URL prefix of project files. Pages use it because they are also read on a package index and on the site."""
 _VARIABLE_PARTS = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "DATE TIME"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)"), "TIME"),
@@ -41,20 +41,20 @@ class Block(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command of a console block and the lines that it prints."""
+    """A command of a console block and its output lines."""
 
     line: str
     printed: list[str]
 
 
 def pages() -> list[Path]:
-    """Every page that a reader follows."""
+    """Every page whose blocks are run."""
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     return sorted(page for page in found if "decisions" not in page.parts)
 
 
 def without_spark() -> list[Path]:
-    """Every page that can be followed with one broker, and without Spark."""
+    """Every page that needs one broker and no Spark."""
     elsewhere = SPARK_PAGES | CLUSTER_PAGES | TABLE_PAGES
     return [page for page in pages() if str(page.relative_to(ROOT)) not in elsewhere]
 
@@ -66,7 +66,7 @@ def followed_pages() -> list[Path]:
 
 
 def names(paths: Sequence[Path]) -> list[str]:
-    """Where they are in the project."""
+    """Their paths in the project."""
     return [str(path.relative_to(ROOT)) for path in paths]
 
 
@@ -83,7 +83,7 @@ def links(page: Path) -> list[Path]:
 
 
 def relative_links(page: Path) -> list[str]:
-    """Links that work only where the page lies in a checkout."""
+    """Links that work only inside a checkout."""
     return [target for target in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
 
 
@@ -105,7 +105,7 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def same(shown: str, printed: str) -> bool:
-    """Whether a printed line is what the page shows."""
+    """Whether a printed line matches the page."""
     pattern = ".*".join(re.escape(_plain(part)) for part in shown.split(ANYTHING))
     return re.fullmatch(pattern, _plain(printed)) is not None
 
@@ -117,7 +117,7 @@ def _plain(text: str) -> str:
 
 
 def difference(shown: Sequence[str], out: Sequence[str], err: Sequence[str]) -> str | None:
-    """What is wrong with the page, or None: its lines are those of both streams, each stream in its own order."""
+    """The first difference, or None. The page shows the lines of both streams, each in its own order."""
     streams = [list(out), list(err)]
     skipping = False
     for line in shown:
@@ -136,6 +136,6 @@ def difference(shown: Sequence[str], out: Sequence[str], err: Sequence[str]) -> 
 
 
 def _from(stream: list[str], line: str) -> list[str]:
-    """The stream from the line that is looked for; as it is when it has none such."""
+    """The stream from the first matching line on; the whole stream when none matches."""
     index = next((index for index, each in enumerate(stream) if same(line, each)), None)
     return stream if index is None else stream[index:]

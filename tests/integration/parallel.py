@@ -1,4 +1,4 @@
-"""What the tests of the parallel consumer share: records, a book of what was handled, and what was committed."""
+"""Shared by the tests of the parallel consumer: records, a log of handled records, and committed offsets."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def config(broker: Broker, group: str, **more: Any) -> dict[str, Any]:
 
 
 class Book:
-    """What the handlers saw; ends the consumer when it saw enough."""
+    """The records that handlers saw. Stops the consumer when it has seen enough."""
 
     def __init__(self, enough: int) -> None:
         self._enough = enough
@@ -70,7 +70,7 @@ class Book:
 
 
 def interrupt(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    """Ctrl-C to a group of processes until it has ended: on a busy machine two signals may be seen as one."""
+    """Send Ctrl-C to a process group until it has ended. On a busy machine two signals may be merged into one."""
     for _ in range(INTERRUPTS_MAX):
         os.killpg(process.pid, signal.SIGINT)
         try:

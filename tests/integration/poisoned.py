@@ -1,4 +1,4 @@
-"""Batches that no honest producer sends: a right CRC over records that are wrong."""
+"""Batches that a correct producer never sends: a valid CRC over invalid records."""
 
 from tests.integration.raw_batches import NOW_MS
 
@@ -13,7 +13,7 @@ GARBAGE = b"\xa5garbage" * 4
 
 
 def sealed(payload: bytes, count: int, codec: Codec = Codec.NONE, time_ms: int = NOW_MS) -> bytearray:
-    """A batch that says so many records and this codec, with `payload` as it is behind the header."""
+    """A batch with this record count and codec in its header, and `payload` unchanged after it."""
     header = read_header(build_batch([NewRecord(None, b"v", (), time_ms)]))
     header = header._replace(
         attributes=int(codec), count=count, last_offset_delta=count - 1, length=HEADER_SIZE - LENGTH_END + len(payload)
@@ -24,5 +24,5 @@ def sealed(payload: bytes, count: int, codec: Codec = Codec.NONE, time_ms: int =
 
 
 def compressed(payload: bytes, count: int, codec: Codec) -> bytearray:
-    """A batch that says so many records, with `payload` compressed."""
+    """A batch with this record count in its header, and `payload` compressed."""
     return wrap(read_header(sealed(b"", count, codec)), payload)

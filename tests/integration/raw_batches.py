@@ -1,4 +1,4 @@
-"""Batches of a few values for the raw client, and what is read of them."""
+"""Makes batches of a few values for the raw client, and reads them."""
 
 import time
 

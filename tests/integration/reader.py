@@ -1,4 +1,4 @@
-"""Someone who follows a page of the documentation from top to bottom, with a broker of their own."""
+"""Follows a page of the documentation from top to bottom, with a broker of its own."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tests.integration.pages import Block, blocks, commands, difference
 
-# What a page tells the reader to do before, or what would not end by itself.
+# Commands that the page expects to run before it, or that never end.
 NOT_RUN = ("make", "pip", "git", ". .venv", "tidemill serve", "tidemill --install-completion", "docker", "curl")
 RUN_S = 150
 
@@ -24,7 +24,7 @@ def follow_page(page: Path, folder: Path, broker: "Served") -> None:
 
 
 class Served(Protocol):
-    """Where what a page speaks of is found."""
+    """The addresses of a broker that pages refer to."""
 
     @property
     def bootstrap_servers(self) -> str: ...
@@ -37,10 +37,10 @@ class Served(Protocol):
 
 
 class Reader:
-    """Runs what it reads, and compares what is printed with what the page shows."""
+    """Runs the commands of a page, and compares their output with the page."""
 
     def __init__(self, broker: Served, folder: Path, also: Mapping[str, str] = MappingProxyType({})) -> None:
-        """`also` has more addresses that a page speaks of, and where they are; then `curl` is run, too."""
+        """`also` maps more addresses of the page to real ones. With it, `curl` commands run too."""
         self._folder = folder
         self._not_run = tuple(each for each in NOT_RUN if not (also and each == "curl"))
         self._addresses = {

@@ -1,6 +1,6 @@
-"""The clock that child processes see: libfaketime stands between them and the calendar.
+"""Changes the wall clock of child processes with libfaketime.
 
-The steady clocks go on as they do when a clock is set.
+Monotonic clocks are not affected, as when a real clock is set.
 """
 
 from pathlib import Path
@@ -12,14 +12,14 @@ LIBRARY = "*/faketime/libfaketimeMT.so.1"
 
 
 class SystemClock:
-    """The clock that child processes see."""
+    """The wall clock of child processes."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self.jump("+0")
 
     def jump(self, by: str) -> None:
-        """Set it: `+120s` is two minutes ahead of the truth."""
+        """Set it: `+120s` is two minutes ahead of the real time."""
         self._file.write_text(f"{by}\n")
 
 

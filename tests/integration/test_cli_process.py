@@ -334,4 +334,4 @@ def test_doctor_looks_for_java(
     [java] = [row for row in rows if row["check"] == "java"]
     assert (java["state"], java["found"]) == (state, found)
     assert ("Java 17" in java["advice"]) == (state != "fine")
-    assert ("where there is no bin/java; Spark needs" in java["advice"]) == (said is None)
+    assert ("which has no bin/java; Spark needs" in java["advice"]) == (said is None)

@@ -93,7 +93,7 @@ def test_ctrl_c_ends_everything_in_order(start: Any) -> None:
 def test_without_java_it_goes_on_and_says_so(start: Any, tmp_path: Path) -> None:
     demo = start(JAVA_HOME=str(tmp_path))
     lines = until(demo, "without Spark")
-    assert lines[-1].startswith(f"without Spark: JAVA_HOME is {tmp_path}, where there is no bin/java; Spark needs Java")
+    assert lines[-1].startswith(f"without Spark: JAVA_HOME is {tmp_path}, which has no bin/java; Spark needs Java")
     until(demo, r"reminders [1-9]")
     out, errors = interrupt(demo)
     assert (demo.returncode, errors) == (0, "")

@@ -289,7 +289,7 @@ def test_a_driver_that_comes_back_from_the_dead_changes_nothing(sink: Sink) -> N
         plan = begin(zombie, sink.name)
         told = sink.write(zombie, plan, 0, tasks=3)
         sink.run(0, tasks=2)
-        with pytest.raises(SinkFenced, match="the transaction of task 0 is gone"):
+        with pytest.raises(SinkFenced, match="the transaction of task 0 was aborted"):
             commit(zombie, plan, told, QUERY, 0)
         abort(zombie, told)
     assert visible(sink) == expected(1)
@@ -365,7 +365,7 @@ def test_transactions_that_are_lost_during_the_commit_are_told(sink: Sink) -> No
     with Robbed(sink.options.client, None) as client:
         plan = begin(client, sink.name)
         told = sink.write(client, plan, 0, tasks=2)
-        with pytest.raises(PipelineError, match="the broker gave up transactions that were decided"):
+        with pytest.raises(PipelineError, match="the broker aborted transactions after they were decided"):
             commit(client, plan, told, QUERY, 0)
     sink.run(0, tasks=2)
     assert visible(sink) == expected(1)

@@ -20,11 +20,11 @@ from tidemill.pipelines.core.tables import StageTables, stage_of
 ROWS = 6
 EMBEDDED = """
 import json, sys, pyarrow as pa
-from tidemill.pipelines.clickhouse import Table
+from tidemill.pipelines.clickhouse import TargetTable
 from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.tables import stage_of
 rows = pa.table({"item": ["tea", None], "price": [2.5, 1.0]})
-with Table(parse_address("chdb:" + sys.argv[1]), stage_of("shop", "priced", "q")) as table:
+with TargetTable(parse_address("chdb:" + sys.argv[1]), stage_of("shop", "priced", "q")) as table:
     table.create(rows.schema, ["item"])
     for batch in (0, 0, 1):
         if table.begin(batch, "attempt"):
@@ -106,7 +106,7 @@ def test_a_writer_that_dies_at_every_step(address: TableAddress, stage: StageTab
             else:
                 break
         assert batch > 15
-        assert table.beside() == [stage.sealed(batch)]
+        assert table.staging_tables() == [stage.sealed(batch)]
     assert found(address, stage) == expected(batch + 1)
 
 
@@ -136,7 +136,7 @@ def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
     nobody = parse_address("http://127.0.0.1:1/shop")
     with pytest.raises(PipelineError) as caught:
         TargetTable(nobody, stage_of("shop", "t", "q"))
-    why = "it does not answer (Connection refused); is it up, and is this its address?"
+    why = "no answer (Connection refused); check that the server runs and that the address is right"
     assert str(caught.value) == f"ClickHouse at 127.0.0.1:1: {why}"
 
 

@@ -1,7 +1,7 @@
-"""Two workers on a timeline through trouble, and the rules that must hold all the time.
+"""Two workers on a timeline during faults, and the invariants that must always hold.
 
-No message is lost, none is early, none is leased to two at a time, and one that was completed never comes again. Times
-are those of the test's own clock, which nobody sets.
+No message is lost or early. No message has two leases at a time. A completed message is never delivered again. Times
+are those of the test's monotonic clock.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ LIMIT_S = 90
 
 
 class Record:
-    """What a worker saw."""
+    """The events that a worker saw."""
 
     def __init__(self) -> None:
         self.delivered: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Record:
 
 
 async def _complete(lease: AsyncLease, record: Record) -> None:
-    """Complete; an unknown outcome is no completion, the message may come again."""
+    """Complete a message. An unknown outcome does not count, because the message may be delivered again."""
     try:
         await lease.complete()
     except (TimelineError, TimeoutError):
@@ -55,7 +55,7 @@ async def work(timeline: AsyncTimeline, consumer: str, record: Record, lease_ms:
 
 
 async def run(address: str, trouble: Callable[[], Awaitable[None]], spread_s: float = SPREAD_S) -> Record:
-    """Schedule, work with two workers through the trouble, and go on until the timeline is empty."""
+    """Schedule messages, run two workers during the fault, and continue until the timeline is empty."""
     record = Record()
     async with AsyncTimeline(address, "line", timeout_ms=LIMIT_S * 1_000) as timeline:
         await timeline.create(lease_ms=LEASE_MS, window_ms=1_000)

@@ -1,4 +1,4 @@
-"""Faults planted in the rules of replication, one by one. A simulation that does not notice them proves nothing."""
+"""Bugs planted in the replication rules, one at a time. The simulation must find each of them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from tidemill.streams.partition.replica import ReplicaState
 
 
 def unclean(info: PartitionInfo, live: frozenset[int]) -> PartitionInfo | None:
-    """B2: whoever is alive leads, in sync or not."""
+    """B2: any live broker may lead, in sync or not."""
     if info.leader in live or not live:
         return None
     leader = max(live)
@@ -26,7 +26,7 @@ def unclean(info: PartitionInfo, live: frozenset[int]) -> PartitionInfo | None:
 
 @contextmanager
 def ack_before_flush() -> Iterator[None]:
-    """B1: what is written counts as safe, on the leader and on followers."""
+    """B1: written data counts as safe before the flush, on the leader and on followers."""
 
     async def ask(self: Any) -> Question | None:
         term, replica = self._followed(), self._replica
@@ -46,8 +46,8 @@ def ack_before_flush() -> Iterator[None]:
 
 @contextmanager
 def cut_to_watermark() -> Iterator[None]:
-    """B3: a follower cuts to its high watermark, and nobody compares epochs."""
-    follow = PartitionFollower.follow
+    """B3: a follower truncates to its high watermark without comparing epochs."""
+    follow = Partition.follow
 
     async def cutting(self: Any, term: Term) -> None:
         known = self._replica.term
@@ -64,14 +64,14 @@ def cut_to_watermark() -> Iterator[None]:
 
 @contextmanager
 def minimal_set() -> Iterator[None]:
-    """B5: the high watermark counts over the agreed set only, while a larger one may have been agreed."""
+    """B5: the high watermark counts only the agreed set, while a larger one may have been agreed."""
     with patch.object(InSync, "counted", property(lambda self: frozenset(self.term.isr))):
         yield
 
 
 @contextmanager
 def shrink_at_once() -> Iterator[None]:
-    """B5, the other way: who is proposed to leave does not count any more, though it may still be elected."""
+    """B5, the other way: a proposed removal counts at once, though the replica may still be elected."""
     propose = InSync.propose
 
     def proposing(self: InSync, isr: tuple[int, ...]) -> None:
@@ -84,14 +84,14 @@ def shrink_at_once() -> Iterator[None]:
 
 @contextmanager
 def stale_entry() -> Iterator[None]:
-    """B6: a follower comes back at the new leader's own, stale watermark."""
+    """B6: a follower rejoins at the new leader's own, stale watermark."""
     with patch.object(InSync, "_entry_offset", lambda self: self.high_watermark):
         yield
 
 
 @contextmanager
 def lost_proposal() -> Iterator[None]:
-    """B7: a proposal is made once; when its answer is lost, that was it."""
+    """B7: a proposal is made only once, even if its response is lost."""
     wanted = InSync.wanted
 
     def once(self: InSync, *args: Any) -> tuple[int, ...] | None:
@@ -103,7 +103,7 @@ def lost_proposal() -> Iterator[None]:
 
 @contextmanager
 def nothing() -> Iterator[None]:
-    """No fault: for mutants that are another way to elect."""
+    """No bug: for mutants that only change the election."""
     yield
 
 

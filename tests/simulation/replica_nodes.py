@@ -1,7 +1,7 @@
-"""The brokers of the simulated cluster, and the coordination they talk to: what real shells are run by.
+"""The brokers of the simulated cluster, and its coordination.
 
-The shells are the real ones (partition, fetcher, roles, segment log); this stands for the doors, for the broker that
-follows the image, and for etcd.
+The shells are the real ones (partition, fetcher, roles, segment log). This module replaces the servers, the broker that
+follows the image, and etcd.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ READ_BYTES = 1 << 20
 
 
 class Knobs(NamedTuple):
-    """What differs from seed to seed."""
+    """The parameters that differ from seed to seed."""
 
     ttl_s: float
     lag_s: float
@@ -61,7 +61,7 @@ class Knobs(NamedTuple):
 
     @classmethod
     def draw(cls, random: Random) -> "Knobs":
-        """Knobs of one seed."""
+        """The parameters of one seed."""
         value_bytes, records_max = random.choice([8, 8, 200, 3000]), random.choice([1, 3])
         return cls(
             ttl_s=random.choice([1.0, 2.0]),
@@ -78,19 +78,19 @@ class Knobs(NamedTuple):
 
 
 class SlowDisk(SimDisk):
-    """A simulated disk that takes time, and stands still with its node."""
+    """A simulated disk that takes time, and stops while its node is frozen."""
 
     node: "Node"
 
     async def aside(self, call: Callable[[], T]) -> T:
-        """Run the call after a while."""
+        """Run the call after a delay."""
         await asyncio.sleep(self.random.expovariate(2000))
         await self.node.thaw()
         return call()
 
 
 class Coordination(Endpoint):
-    """Linearizable: sessions, and the state of the one partition."""
+    """A linearizable coordination: sessions, and the state of the one partition."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(COORDINATION)
@@ -100,7 +100,7 @@ class Coordination(Endpoint):
         self._incarnations: dict[int, int] = {}
 
     async def heartbeat(self, node: int, incarnation: int) -> tuple[PartitionInfo, frozenset[int]]:
-        """A broker is alive; the partition's state, and who else is alive."""
+        """Renew a broker's session; returns the partition's state and the live brokers."""
         now = self.world.loop.now
         back = self._incarnations.get(node) != incarnation
         self._incarnations[node] = incarnation
@@ -125,7 +125,7 @@ class Coordination(Endpoint):
         return self.info
 
     def live(self) -> frozenset[int]:
-        """Who has a session."""
+        """The brokers with a session."""
         now = self.world.loop.now
         return frozenset(node for node, seen in self._seen.items() if now - seen < self.world.knobs.ttl_s)
 
@@ -136,7 +136,7 @@ class Coordination(Endpoint):
 
 
 class Node(Endpoint):
-    """One broker: a disk, the partition on it, and what a broker does with it."""
+    """One broker: a disk, the partition on it, and the broker's tasks."""
 
     def __init__(self, world: "World", node_id: int) -> None:
         super().__init__(node_id)
@@ -158,7 +158,7 @@ class Node(Endpoint):
             self._tasks = [self.world.loop.create_task(self._run(self.incarnation))]
 
     def crash(self, *, power: bool) -> None:
-        """Stop in the middle of everything; without power what was not synced is lost, wholly or in part."""
+        """Stop at any point. A power failure also loses some or all unsynced data."""
         if not self.alive:
             return
         self.alive = False
@@ -176,13 +176,13 @@ class Node(Endpoint):
         self.world.sometimes["power cuts" if power else "kills"] += 1
 
     async def produce(self, batch: bytearray, timeout_s: float) -> int:
-        """What the door does with Produce, acks=all."""
+        """Handle Produce with acks=all, as the server does."""
         partition = self._serving()
         appended = await partition.leader.append(batch, acks=-1, timeout_s=timeout_s)
         return appended.base_offset
 
     async def fetch(self, replica: int, wanted: PartWanted) -> PartGiven:
-        """What the door does with a Fetch of a replica."""
+        """Handle the Fetch of a replica, as the server does."""
         partition = self._serving()
         question = Question(self.node_id, wanted.leader_epoch, wanted.offset, wanted.last_epoch)
         found = await partition.leader.read_as_replica(replica, question, wanted.max_bytes)
@@ -200,7 +200,7 @@ class Node(Endpoint):
         return _given(found, partition)
 
     async def delete_records(self) -> None:
-        """Let the log begin somewhere in what is committed."""
+        """Move the log start offset to some committed offset."""
         partition = self._serving()
         span = partition.high_watermark - partition.log_start_offset
         await partition.leader.delete_records(partition.log_start_offset + self.world.random.randint(0, max(span, 0)))
@@ -228,7 +228,7 @@ class Node(Endpoint):
         await self._follow(partition, self._replicas)
 
     async def _follow(self, partition: Partition, replicas: ReplicaRoles) -> None:
-        """Be a member while coordination answers; step down by the own clock before the session can end."""
+        """Be a member while coordination answers. Step down by the own clock before the session can end."""
         world = self.world
         ttl_s = world.knobs.ttl_s
         self._member += 1
@@ -257,7 +257,7 @@ class Node(Endpoint):
             await self._sleep(ttl_s / 10)
 
     def _show(self, partition: Partition) -> None:
-        """A partition that has its role is there for others."""
+        """Make a partition with a role visible to others."""
         if self.partition is None:
             self.partition = partition
             self._tasks.append(self.world.loop.create_task(self._observe(partition)))
@@ -269,7 +269,7 @@ class Node(Endpoint):
             await partition.maintain(int(self.world.loop.now * 1000))
 
     async def _observe(self, partition: Partition) -> None:
-        """Read like a consumer that is always there."""
+        """Read continuously, like a consumer."""
         changed = asyncio.Event()
         partition.reader.watch(changed.set)
         offset = 0
@@ -290,7 +290,7 @@ class Node(Endpoint):
     async def propose_isr(
         self, topic: str, index: int, leader_epoch: int, version: int, isr: tuple[int, ...]
     ) -> PartitionInfo:
-        """Ask coordination; an answer that is lost is an outcome that is not known."""
+        """Ask coordination. A lost response means an unknown outcome."""
         _ = topic, index
         self.world.lie_in_wait(self.node_id)
         work = partial(self.world.coordination.propose, self.node_id, leader_epoch, version, isr)
@@ -308,7 +308,7 @@ class Node(Endpoint):
         await self.thaw()
 
     async def thaw(self) -> None:
-        """Stand still while the node is frozen; it may be frozen again meanwhile."""
+        """Wait while the node is frozen. It may be frozen again meanwhile."""
         left = self.frozen_until - self.world.loop.now
         if left > 0:
             await asyncio.sleep(left)
@@ -320,7 +320,7 @@ class Node(Endpoint):
 
 
 class SimLink:
-    """A fetcher's way to a leader through the simulated network."""
+    """A fetcher's connection to a leader through the simulated network."""
 
     def __init__(self, world: "World", node_id: int, leader: int) -> None:
         self._world = world
@@ -328,7 +328,7 @@ class SimLink:
         self._leader = leader
 
     async def fetch(self, wanted: Sequence[PartWanted]) -> Sequence[PartGiven]:
-        """What the leader gives."""
+        """The leader's response."""
         target = self._world.nodes[self._leader]
         try:
             return [
@@ -341,7 +341,7 @@ class SimLink:
             return [PartGiven(part.topic_id, part.partition, _code(error), -1, -1, None, _NOTHING) for part in wanted]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 _NOTHING = memoryview(b"")

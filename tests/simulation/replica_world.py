@@ -1,10 +1,12 @@
-"""A cluster of three brokers on a virtual clock: the real cores, partition, fetcher and segment code, a simulated
-network, simulated disks, and a small coordination that keeps sessions and elects by the cluster's own rules.
+"""A simulated cluster of three brokers on a virtual clock.
 
-A nemesis crashes brokers (the power goes, unsynced blocks are lost or torn; or the process dies), freezes them, cuts
-links one way or both, loses messages. Observers look all the time: one value for each offset for ever, one leader for
-each epoch. At the end everything is healed: writes must go on, all replicas must be equal, and everything that was
-acknowledged must be there once.
+It runs the real cores, partition, fetcher and segment code. The network and the disks are simulated, and a small
+coordination keeps sessions and elects by the cluster's own rules.
+
+A nemesis crashes brokers (a power failure loses or tears unsynced blocks; or the process dies), freezes them, cuts
+links one way or both, and loses messages. Observers check all the time: one value per offset forever, one leader per
+epoch. At the end all faults are repaired. Writes must then succeed, all replicas must be equal, and every acknowledged
+record must be there once.
 
     python -m tests.simulation.replica_world SEEDS [SECONDS] [FIRST_SEED]
 """
@@ -41,7 +43,7 @@ Elect = Callable[[PartitionInfo, frozenset[int]], PartitionInfo | None]
 
 
 class World:
-    """One history."""
+    """One simulated history."""
 
     def __init__(self, seed: int, seconds: float, elect_by: Elect | None = None, *, ambush: bool = False) -> None:
         self.seed = seed
@@ -74,12 +76,12 @@ class World:
         self._violated = asyncio.Event()
 
     def elect(self, info: PartitionInfo, live: frozenset[int]) -> PartitionInfo | None:
-        """Any of those that may be elected: the order of the replicas is only a preference."""
+        """Elect any eligible replica, because the order of the replicas is only a preference."""
         elected = self._elect_by(replace(info, replicas=tuple(self.random.sample(NODES, len(NODES)))), live)
         return None if elected is None else replace(elected, replicas=info.replicas)
 
     def aim(self, leader: int) -> None:
-        """The in-sync set was changed just now: a good moment for its leader to die, or not to hear of it."""
+        """After a change of the in-sync set: maybe crash its leader, or hide the change from it."""
         if self.healing or self.random.random() >= self.knobs.sniper:
             return
         self.sometimes["sniped"] += 1
@@ -92,7 +94,7 @@ class World:
             self.loop.call_later(self.random.uniform(1, 4), node.boot)
 
     def lie_in_wait(self, leader: int) -> None:
-        """A proposal is about to leave: a good moment for it to be lost, and for its leader to die soon after."""
+        """Before a proposal is sent: maybe lose it, and crash its leader soon after."""
         if self.healing or not self._ambush or self._ambusher.random() > 0.5:
             return
         self.sometimes["ambushed"] += 1
@@ -104,29 +106,29 @@ class World:
         self.loop.call_later(self._ambusher.uniform(1, 4), node.boot)
 
     async def ask_coordination(self, node: int, work: Callable[[], Awaitable[Any]], timeout_s: float) -> Any:
-        """Through the network, like everything."""
+        """Call coordination through the simulated network."""
         return await self.network.ask(node, COORDINATION, work, timeout_s)
 
     def observe(self, offset: int, value: bytes) -> None:
-        """A consumer saw a record: it is there for ever."""
+        """A consumer saw a record: its offset must keep this value forever."""
         if self.seen.setdefault(offset, value) != value:
             self.violate(f"offset {offset} was {self.seen[offset]!r:.40} and is {value!r:.40}")
 
     def observe_role(self, node: int, partition: Partition) -> None:
-        """One leader for each epoch."""
+        """Check that each epoch has one leader."""
         if partition.leads and partition.term is not None:
             epoch = partition.leader_epoch
             if self.leaders.setdefault(epoch, node) != node:
                 self.violate(f"epoch {epoch} is led by {self.leaders[epoch]} and {node}")
 
     def violate(self, text: str) -> None:
-        """Remember what must not be."""
+        """Record a violation."""
         self._violated.set()
         if len(self.violations) < 20:
             self.violations.append(f"{self.loop.now:.3f}s {text}")
 
     def run(self) -> "World":
-        """The whole history."""
+        """Run the whole history."""
         asyncio.set_event_loop(self.loop)
         self.loop.set_exception_handler(self._on_exception)
         try:
@@ -175,7 +177,7 @@ class World:
             node.boot()
 
     async def _producer(self, number: int) -> None:
-        """An idempotent producer with one batch on its way: the same sequence until it is acknowledged."""
+        """An idempotent producer with one batch in flight. It repeats the sequence until it is acknowledged."""
         random = Random(self.seed * 31 + number)
         guess, sequence = 0, 0
         while not self.healed:
@@ -205,7 +207,7 @@ class World:
             await asyncio.sleep(random.expovariate(10))
 
     def _leads_now(self, node: int) -> bool:
-        """Whether a broker is the leader; one that was frozen may think so for a moment more."""
+        """Whether a broker is the leader. One that was frozen may believe so a moment longer."""
         info, partition = self.coordination.info, self.nodes[node].partition
         return info.leader == node and partition is not None and partition.leader_epoch == info.leader_epoch
 
@@ -250,7 +252,7 @@ class World:
         self.loop.call_later(random.uniform(0.2, 5), self.network.cut.difference_update, cut)
 
     async def _compare(self) -> None:
-        """All replicas are equal, and have everything that was acknowledged, once."""
+        """Check that all replicas are equal and have every acknowledged record once."""
         if set(self.coordination.info.isr) != set(NODES):
             self.violate(f"only {self.coordination.info.isr} are in sync after heal")
         logs = []
@@ -281,12 +283,12 @@ async def _whole(partition: Partition) -> tuple[int, list[tuple[int, bytes]]]:
 
 
 def quiet() -> None:
-    """No log lines: a campaign has thousands of elections."""
+    """Disable logs, because a campaign has thousands of elections."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
 def main(seeds: int, seconds: float = 100.0, first: int = 0) -> int:
-    """Run a campaign and say what happened."""
+    """Run a campaign and print the results."""
     quiet()
     began = time.perf_counter()
     sometimes: Counter[str] = Counter()

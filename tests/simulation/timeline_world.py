@@ -1,16 +1,17 @@
-"""A timeline in a world of its own: producers, workers, crashes and clocks that jump, on a virtual clock, from a seed.
+"""A simulated timeline: producers, workers, crashes and clock jumps on a virtual clock, from a seed.
 
-The world runs the real rules (`core.lease`, `core.clock`) on a plain dictionary, with one heap of events instead of an
-event loop, so that millions of steps take seconds. What is checked while it runs:
+The world runs the real rules (`core.lease`, `core.clock`) on a plain dictionary. One heap of events replaces the event
+loop, so that millions of steps take seconds. It checks while it runs:
 
 - at most one live lease on each message, its token growing, settled only by the live token (I6);
 - nothing leased before it is due by the calendar (I7), nothing leased again after it was completed or cancelled;
-- at the end nothing is lost: what was scheduled was completed or cancelled, once.
+- at the end nothing is lost: every scheduled message was completed or cancelled, once.
 
-Time: `world.now_ms` is what truly passes, and what the steady clock shows. The wall clock differs from it by jumps,
-which are mistakes that are put right soon, or corrections that stay: then the calendar itself has moved. A broker that
-starts can only believe the wall clock, so the world does not start one while that is wrong.
-A mutant replaces one rule by a wrong one; the checks must notice.
+Time: `world.now_ms` is the true time, which the monotonic clock shows. The wall clock differs from it by jumps. A jump
+is either a mistake that is soon corrected, or a lasting correction, which moves the calendar itself. A starting broker
+has only the wall clock, so the world does not start one while that clock is wrong.
+
+A mutant replaces one rule by a wrong one. The checks must find it.
 """
 
 import heapq
@@ -36,7 +37,7 @@ Taking = Callable[[TimedMessage | None, Claim, int], TimedMessage | None]
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a world; a mutant has another one of them."""
+    """The rules of a world. A mutant changes one of them."""
 
     decide: Deciding = decide
     take: Taking = take
@@ -47,7 +48,7 @@ class Rules:
 
 @dataclass
 class Report:
-    """What a run has seen."""
+    """The events of a run."""
 
     steps: int = 0
     deliveries: int = 0
@@ -61,7 +62,7 @@ class Report:
     violations: list[str] = field(default_factory=list)
 
     def late_ms(self, part: float) -> int:
-        """The lateness of first deliveries that this part of them stayed below."""
+        """The lateness that this share of the first deliveries stayed below."""
         ordered = sorted(self.lateness_ms)
         return ordered[int(part * (len(ordered) - 1))] if ordered else 0
 
@@ -76,16 +77,16 @@ class World:
         self._rules = rules
         self._faults = faults
         self._skew_ms = 0
-        self._calendar_ms = 0  # how far the calendar has moved by corrections that stay
+        self._calendar_ms = 0  # how far lasting corrections have moved the calendar
         self._clock = StoreClock(START_MS, START_MS, hold_ms=HOLD_MS)
         self._events: list[tuple[int, int, Callable[..., None], tuple[int, ...]]] = []
         self._order = count()
         self._numbers = count(1)
         self._store: dict[int, TimedMessage] = {}
-        self._journal: list[tuple[int, TimedMessage | None]] = []  # what each write replaced, the newest last
+        self._journal: list[tuple[int, TimedMessage | None]] = []  # the value that each write replaced, newest last
         self._waiting: list[tuple[int, int, int]] = []  # the dispatcher's memory: due, number, version
         self._held: dict[int, tuple[int, int]] = {}  # token and true end of each message's last lease
-        self._due: dict[int, int] = {}  # what producers were promised and nobody has finished
+        self._due: dict[int, int] = {}  # scheduled messages that are not finished yet
         self._settled: set[int] = set()
         self._producing = True
         for worker in range(WORKERS):
@@ -96,7 +97,7 @@ class World:
             self._after(20_000, self._jump)
 
     def run(self, steps: int) -> Report:
-        """Run so many steps, then let the workers finish what is left, and check that nothing is lost."""
+        """Run this many steps, let the workers finish the rest, and check that nothing is lost."""
         self._step_until(lambda: self.report.steps >= steps)
         self._producing = False
         limit = self.report.steps + DRAIN_STEPS_MAX
@@ -145,7 +146,7 @@ class World:
         self._after(draw.expovariate(0.04), self._produce)
 
     def _change(self, seq: int) -> None:
-        """The producer cancels or moves its message, whatever state it is in."""
+        """The producer cancels or moves its message, in any state."""
         cancel = self._draw.random() < 0.5
         due_ms = self.now_ms + self._calendar_ms + self._draw.randrange(10_000)
         command: Command = Cancel(str(seq)) if cancel else Move(str(seq), due_ms)
@@ -178,7 +179,7 @@ class World:
         self._after(POLL_MS, self._work, worker)
 
     def _serve(self, worker: int, seq: int, token: int) -> None:
-        """Most work is quick; some workers stop for longer than their lease and wake up as if nothing was."""
+        """Serve a message. Most work is quick, but some workers pause for longer than their lease and then continue."""
         draw = self._draw
         zombie = self._faults and draw.random() < 0.02
         self._after(draw.uniform(1_000, 6_000) if zombie else draw.expovariate(0.05), self._finish, worker, seq, token)
@@ -224,7 +225,7 @@ class World:
         self._due.pop(seq, None)
 
     def _crash(self) -> None:
-        """The broker dies: its memory is gone, the store is as the disk has it. Workers do not notice."""
+        """Crash the broker: its memory is lost, and the store keeps what is on disk. Workers do not notice."""
         self.report.crashes += 1
         for seq, before in reversed(self._journal[len(self._journal) - self._draw.randint(0, self._rules.tail_lost) :]):
             if before is None:
@@ -239,7 +240,7 @@ class World:
         self._after(self._draw.uniform(500, 20_000), self._crash)
 
     def _jump(self) -> None:
-        """Somebody sets the wall clock: by mistake, for a moment, or because it was wrong, for good."""
+        """Set the wall clock: briefly by mistake, or permanently because it was wrong."""
         self.report.jumps += 1
         by_ms = self._draw.choice([-120_000, -3_000, 3_000, 120_000])
         self._skew_ms += by_ms

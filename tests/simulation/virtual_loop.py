@@ -1,6 +1,6 @@
-"""An event loop whose clock jumps instead of waiting, and a network between nodes that loses, delays and cuts.
+"""An event loop whose clock jumps instead of waiting, and a network that loses, delays and cuts messages.
 
-One seed is one history: every choice comes from the given random source, nothing starts a thread.
+One seed gives one history: every choice comes from the given random source, and no thread is started.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ LATE_S_MAX = 5.0
 
 
 class VirtualLoop(base_events.BaseEventLoop):
-    """Unmodified asyncio code runs on it; a second costs as much as what happens in it."""
+    """Runs unmodified asyncio code. A virtual second costs only the work that happens in it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         self._clock_resolution = 1e-9
 
     def select(self, timeout: float | None) -> list[object]:
-        """Wait, which is to say: jump. With nothing scheduled the world has stopped."""
+        """Jump to the next timer instead of waiting. With no timer, the world has stopped."""
         if timeout is None:
             raise RuntimeError("nothing will ever happen again")
         self.now += timeout
@@ -31,11 +31,11 @@ class VirtualLoop(base_events.BaseEventLoop):
         return []
 
     def time(self) -> float:
-        """Seconds since the beginning of this world."""
+        """Seconds since the start of this world."""
         return self.now
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        """There are no threads here."""
+        """Run the function at once: there are no threads here."""
         raise RuntimeError("threads are not deterministic")
 
     def _process_events(self, event_list: Any = None) -> None:
@@ -56,7 +56,7 @@ class Endpoint:
 
 
 class Network:
-    """Messages between nodes: lost, late, out of order, cut one way or both; held while a node is frozen."""
+    """Messages between nodes: lost, late, reordered, cut one way or both, and held while a node is frozen."""
 
     def __init__(self, loop: VirtualLoop, random: Random) -> None:
         self.loop = loop
@@ -70,11 +70,11 @@ class Network:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def join(self, node: Endpoint) -> None:
-        """Take a node in."""
+        """Add a node."""
         self._nodes[node.name] = node
 
     def send(self, source: object, target: object, deliver: Callable[[], None]) -> None:
-        """Perhaps run `deliver` at the target, some time later."""
+        """Maybe run `deliver` at the target, some time later."""
         self.messages += 1
         if (source, target) in self.cut or self.random.random() < self.loss:
             return
@@ -85,13 +85,13 @@ class Network:
         self.loop.call_later(held + delay, self._arrive, target, self._incarnation(target), deliver)
 
     async def ask(self, source: object, target: object, work: Callable[[], Awaitable[Any]], timeout_s: float) -> Any:
-        """What `work` gives at the target; TimeoutError when the question, the answer or one of the two is lost."""
+        """The result of `work` at the target. Raises TimeoutError when the request or the response is lost."""
         waiter: asyncio.Future[Any] = self.loop.create_future()
 
         async def run() -> None:
             try:
                 found: Any = await work()
-            except Exception as error:  # noqa: BLE001 - errors travel, too
+            except Exception as error:  # noqa: BLE001 - errors are sent back, too
                 found = error
             self.send(target, source, lambda: None if waiter.done() else waiter.set_result(found))
 

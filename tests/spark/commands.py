@@ -1,4 +1,4 @@
-"""Whole commands of `tidemill pipeline`, and the small pipelines that they run in tests."""
+"""Whole `tidemill pipeline` commands, and the small pipelines that they run in tests."""
 
 import os
 import subprocess
@@ -19,14 +19,14 @@ def order(number: int) -> dict[str, Any]:
 
 
 def make_pipeline(root: Path, servers: str, source: str, sink: str) -> None:
-    """The example, from and to topics of its own."""
+    """Make the example pipeline, with topics of its own."""
     write_example(root, servers)
     spec = (root / SPEC).read_text().replace("topic: orders", f"topic: {source}")
     (root / SPEC).write_text(spec.replace("topic: revenue", f"topic: {sink}"))
 
 
 def only_rows(root: Path) -> None:
-    """A pipeline of what a graph can do: rows into a topic as they come."""
+    """Make a pipeline that a graph supports: rows go to a topic unchanged."""
     text = (root / SPEC).read_text()
     begin, end = text.index("sinks:"), text.index("schedule:")
     target = text[begin:end].split(f"{SinkKind.TOPIC}: ", 1)[1].split()[0]
@@ -35,7 +35,7 @@ def only_rows(root: Path) -> None:
 
 
 def run_all(commands: list[list[str]], servers: str, within_s: int = END_S, **environment: str) -> list[str]:
-    """What these commands of ours say when they run side by side, all of them well."""
+    """Run commands in parallel and return their output. All must succeed."""
     given = os.environ | {"TIDEMILL_KAFKA": servers, **environment}
     with ExitStack() as started:
         runs = []

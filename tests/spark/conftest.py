@@ -1,8 +1,8 @@
-"""One Spark session and one broker for all Spark tests: starting them is what takes the time.
+"""One Spark session and one broker for all Spark tests, because starting them takes most of the time.
 
-Every wait has an end: tests poll under `topics.LIMIT_S`, a Python worker that says nothing for IDLE_S is killed by
-Spark, `stop()` of a query gives up after STOP_S. The limit of pytest is the last resort, because a call of Spark that
-it breaks off leaves the session unusable; what the JVM was waiting for is then part of the report.
+Every wait has a limit. Tests poll under `topics.LIMIT_S`. Spark kills a Python worker that is silent for IDLE_S.
+`stop()` of a query gives up after STOP_S. pytest's timeout is the last resort, because it leaves the session unusable
+when it interrupts a Spark call. The report then includes what the JVM was waiting for.
 """
 
 import shutil
@@ -47,7 +47,10 @@ def threads_of_jvm() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def folder_of_jvms() -> Iterator[Path]:
-    """Where every JVM of these tests puts what it forgets when it is killed. Its name is short: sockets are in it."""
+    """The folder for temporary files that a killed JVM leaves behind.
+
+    Its name is short, because it contains sockets.
+    """
     with tempfile.TemporaryDirectory(prefix="tidemill-jvm-", ignore_cleanup_errors=True) as folder:
         given = {"SPARK_LOCAL_DIRS": folder, "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={folder}"}
         with pytest.MonkeyPatch.context() as patch:
@@ -86,4 +89,4 @@ def outside(broker: Broker) -> Outside:
 @pytest.fixture
 def topic(outside: Outside, request: pytest.FixtureRequest) -> str:
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
-    return outside.create(name, retention_ms="-1")  # the tests' times are long ago
+    return outside.create(name, retention_ms="-1")  # the tests use old timestamps

@@ -1,9 +1,9 @@
-"""A driver to be killed: a query from a topic to a topic, or to a lake, on a session that waits for its turn.
+"""A driver that tests kill: a query from a topic to a topic or a lake, on a session that waits for a start signal.
 
-python -m tests.spark.copying {topic|lake} SERVERS SOURCE TARGET CHECKPOINT TASKS JAVA-OPTIONS
+  python -m tests.spark.copying {topic|lake} SERVERS SOURCE TARGET CHECKPOINT TASKS JAVA-OPTIONS
 
-It says `ready` when its session is there, begins when it reads how many rows a micro-batch shall have, and says the
-number of every micro-batch that it works on. The query ends with the topic.
+It prints `ready` when its session has started. It begins when it reads the number of rows for a micro-batch, and prints
+the number of every micro-batch that it processes. The query ends at the end of the topic.
 """
 
 import sys
@@ -21,14 +21,14 @@ from tidemill.pipelines.spark.archive import Archive, start_archive
 
 READY = "ready"
 WORKING = "Processing new data"
-"""What Spark says of a query that is in a micro-batch."""
+"""Spark's status message of a query that is in a micro-batch."""
 LOOK_S = 0.01
 RECORD_BYTES = 60
-"""What a record of the tests takes, more or less: an archive counts its portions in bytes."""
+"""The approximate size of a test record, because an archive is limited in bytes."""
 
 
 class Progress(NamedTuple):
-    """Spark's notes of a query: the last micro-batch that it planned, and the last that is done."""
+    """Spark's checkpoint of a query: the last planned micro-batch, and the last finished one."""
 
     planned: int
     done: int
@@ -44,7 +44,7 @@ class Progress(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """What is copied, and in which portions."""
+    """What to copy, and in which portions."""
 
     servers: str
     source: str
@@ -54,7 +54,7 @@ class Copy(NamedTuple):
     rows: int
 
     def to_topic(self, spark: SparkSession) -> StreamingQuery:
-        """The query that puts every value in brackets."""
+        """A query that puts every value in brackets."""
         rows = (
             spark.readStream.format("tidemill")
             .option("kafka.bootstrap.servers", self.servers)
@@ -70,7 +70,7 @@ class Copy(NamedTuple):
         return writer.trigger(availableNow=True).start()
 
     def to_lake(self, spark: SparkSession) -> StreamingQuery:
-        """What `tidemill pipeline archive` runs."""
+        """The query of `tidemill pipeline archive`."""
         wanted = Archive(KafkaBroker(self.servers), self.source, bytes_per_trigger=self.rows * RECORD_BYTES)
         start_archive(spark, open_lake(Path(self.target)), wanted)
         (query,) = spark.streams.active

@@ -1,8 +1,8 @@
-"""A Kubernetes for tests: its own API server on a real etcd, and a node that runs pods as processes of this machine.
+"""A Kubernetes for tests: a real API server on a real etcd, and a node that runs pods as local processes.
 
-The API server is the one on the PATH, or the one that TIDEMILL_KUBE_APISERVER names. So logins, rights, checks
-of what is created, and watches are those of a real cluster. The node stands in for scheduler, kubelet and image: it
-binds pods, starts what Spark's image would start, and tells how they get on (`tests.spark.pods`).
+The API server is the one on the PATH, or the one that TIDEMILL_KUBE_APISERVER names. So logins, permissions, validation
+and watches are those of a real cluster. The node replaces scheduler, kubelet and image: it binds pods, starts what
+Spark's image would start, and reports their state (`tests.spark.pods`).
 """
 
 import json
@@ -33,7 +33,7 @@ JSON, PATCH = "application/json", "application/strategic-merge-patch+json"
 
 
 class Kubernetes:
-    """An API server that runs, and how to talk to it."""
+    """A running API server, and a client for it."""
 
     def __init__(self, port: int, certificates: Certificates) -> None:
         self.url = f"https://127.0.0.1:{port}"
@@ -41,7 +41,7 @@ class Kubernetes:
         self._context = ssl.create_default_context(cafile=certificates.ca)
 
     def ask(self, method: str, path: str, body: object = None, kind: str = JSON) -> dict[str, Any]:
-        """The answer to the administrator; a text as body is sent as it is."""
+        """Send a request as administrator. A body that is a string is sent unchanged."""
         data = body.encode() if isinstance(body, str) else None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": kind, "Accept": JSON}
         request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
@@ -54,7 +54,7 @@ class Kubernetes:
         return found
 
     def ready(self) -> bool:
-        """Whether it has read all that it needs."""
+        """Whether it has finished loading."""
         request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {ADMIN}"})
         with suppress(OSError), urllib.request.urlopen(request, timeout=ASK_S, context=self._context) as answer:
             return bool(answer.status == 200)
@@ -67,13 +67,13 @@ class Kubernetes:
         return str(self.ask("POST", path, wanted)["status"]["token"])
 
     def pods(self) -> list[dict[str, Any]]:
-        """All that there are."""
+        """All pods."""
         found: list[dict[str, Any]] = self.ask("GET", "/api/v1/pods")["items"]
         return found
 
 
 def kubeconfig(path: Path, server: Kubernetes, token: str) -> Path:
-    """A file as kubectl writes it."""
+    """Write a kubeconfig file."""
     cluster = {"server": server.url, "certificate-authority": str(server.ca)}
     told = {
         "apiVersion": "v1",
@@ -89,7 +89,7 @@ def kubeconfig(path: Path, server: Kubernetes, token: str) -> Path:
 
 @contextmanager
 def running_kubernetes(folder: Path) -> Iterator[Kubernetes]:
-    """An API server with an empty namespace; all that it writes is below `folder`."""
+    """Run an API server with an empty namespace. All its files are below `folder`."""
     program = os.environ.get(PROGRAM_HERE) or shutil.which(PROGRAM)
     if program is None:
         pytest.skip(f"there is no {PROGRAM} on the PATH; name one with {PROGRAM_HERE}")
@@ -132,6 +132,6 @@ def _command(program: str, folder: Path, certificates: Certificates, port: int, 
         "service-account-key-file": str(key),
         "service-account-signing-key-file": str(key),
         "service-cluster-ip-range": "10.0.0.0/24",
-        "feature-gates": "WatchList=false",  # it needs a younger etcd than that of Debian
+        "feature-gates": "WatchList=false",  # it needs a newer etcd than Debian's
     }
     return [program, *(f"--{name}={value}" for name, value in options.items())]

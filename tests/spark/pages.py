@@ -1,4 +1,4 @@
-"""Pages whose commands need Spark, followed in this process on the session that is there."""
+"""Follows pages whose commands need Spark, in this process on the shared session."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ OURS = re.compile(r"tidemill [^|<>;&]*")
 
 
 class SparkReader(Reader):
-    """Runs our commands in this process: a session takes longer to start than all that is done with it."""
+    """Runs our commands in this process, because starting a session takes longer than all of the commands."""
 
     def __init__(self, broker: Broker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         super().__init__(broker, folder)
@@ -37,7 +37,7 @@ class SparkReader(Reader):
 
 
 def lend(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that want a session get this one."""
+    """Make commands use this session."""
 
     @contextmanager
     def session_that_is_there(*_: Any, **__: Any) -> Iterator[SparkSession]:

@@ -1,9 +1,9 @@
-"""A node of Kubernetes for tests: pods are processes of this machine.
+"""A Kubernetes node for tests: pods are local processes.
 
-It does what scheduler, kubelet and Spark's image do between them: a pod is bound to the node, gets the files of its
-config maps, its empty folders and its login, is started with the environment of its own spec as Spark's entry point
-starts an executor (or any other words), and its end is told. A pod whose image is not known waits for it for ever.
-Processes have no file system of their own: paths at which something is mounted are replaced in their words.
+It does the work of scheduler, kubelet and Spark's image. It binds a pod to the node and provides the files of its
+config maps, its empty folders and its login. It starts the pod with the environment of its spec, as Spark's entry point
+starts an executor (or any other command), and reports its end. A pod with an unknown image waits forever. Processes
+have no file system of their own, so mounted paths are replaced in their commands.
 """
 
 import os
@@ -24,28 +24,28 @@ import pyspark
 from tests.spark.kubernetes import PATCH, Kubernetes, kubeconfig
 
 IMAGE = "registry.example/tidemill-spark:1"
-"""Spark with a Python that knows Tidemill."""
+"""Spark with a Python that has Tidemill."""
 NODE = "here"
 ADDRESS = "127.0.0.1"
 LOOK_S = 0.2
 GONE = (404, 409)
-"""Somebody else was quicker."""
+"""Another client changed or deleted the object first."""
 LOGIN = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where pods find the token of their account; Spark gets the same login by KUBECONFIG here."""
+"""Where pods find their account's token. Here Spark gets the same login by KUBECONFIG."""
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 
 
 class Node:
-    """Looks for pods until the block ends, and ends what it started."""
+    """Runs pods until the block ends, then stops its processes."""
 
     def __init__(self, server: Kubernetes, folder: Path) -> None:
         self._server = server
         self._folder = folder
         self.images = {IMAGE: Path(sys.executable).parent}
-        """By name, where the `python3` of an image is."""
+        """The folder of an image's `python3`, by image name."""
         self.claims: dict[str, Path] = {}
-        """By name, the folder of a persistent volume claim."""
+        """The folder of a persistent volume claim, by name."""
         self._runs: dict[str, subprocess.Popen[bytes]] = {}
         self._told: set[str] = set()
         self._asked: set[str] = set()
@@ -68,11 +68,11 @@ class Node:
         self._looking.result()
 
     def kill(self, pod: str) -> None:
-        """As the kernel does when memory runs out: at once, and nobody is told."""
+        """Kill the process at once, without a report, as the kernel does when memory runs out."""
         _end(self._runs[pod])
 
     def said(self, pod: str) -> str:
-        """What the process of a pod wrote."""
+        """The output of a pod's process."""
         return (self._folder / pod / "said").read_text(errors="replace")
 
     def _look(self) -> None:
@@ -97,7 +97,7 @@ class Node:
             self._tell(pod, "Failed" if code else "Succeeded", {"terminated": ended})
 
     def _take_away(self, name: str, pod: dict[str, Any]) -> None:
-        """Ask the process once to end; the pod is gone when it has."""
+        """Ask the process once to end. The pod is deleted when it has."""
         run = self._runs.get(name)
         if run is None or run.poll() is not None:
             self._server.ask("DELETE", _path(pod), {"gracePeriodSeconds": 0})
@@ -145,7 +145,7 @@ class Node:
             )
 
     def _mounted(self, pod: dict[str, Any], home: Path) -> dict[str, Path]:
-        """By the path in the container, the folder in which it is."""
+        """The local folder of each mount, by its path in the container."""
         volumes = {each["name"]: each for each in pod["spec"]["volumes"]}
         found = {}
         for mount in pod["spec"]["containers"][0]["volumeMounts"]:
@@ -176,7 +176,7 @@ def _value(told: dict[str, Any], pod: dict[str, Any], mounted: dict[str, str]) -
 
 
 def _words(container: dict[str, Any], environment: dict[str, str], mounted: dict[str, str]) -> list[str]:
-    """The words of a container, filled in as Kubernetes does it."""
+    """The command of a container, with variables replaced as Kubernetes does."""
     words = [_VARIABLE.sub(lambda found: environment[found[1]], word) for word in container["args"]]
     for there, here in mounted.items():
         words = [here if word == there else word.replace(f"k8s://{there}", f"k8s://{here}") for word in words]
@@ -184,13 +184,13 @@ def _words(container: dict[str, Any], environment: dict[str, str], mounted: dict
 
 
 def _image(python: Path) -> dict[str, str]:
-    """What the image sets."""
+    """The environment variables that the image sets."""
     home = str(Path(pyspark.__file__).parent)
     return {"PATH": f"{python}{os.pathsep}{os.environ['PATH']}", "SPARK_HOME": home, "LANG": "C.UTF-8"}
 
 
 def _entry(environment: dict[str, str]) -> list[str]:
-    """What the entry point of Spark's image makes of the argument `executor`."""
+    """The command that the entry point of Spark's image makes of the argument `executor`."""
     java = shutil.which("java")
     assert java is not None
     numbered = {int(found[1]): name for name in environment if (found := _JAVA_OPTION.fullmatch(name))}

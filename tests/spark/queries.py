@@ -1,4 +1,4 @@
-"""Queries of the tests: topics as tables and streams, and streams that end in a topic."""
+"""Queries for tests: topics as tables and streams, and streams that write to a topic."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What aiokafka reads."""
+"""Reads topics with aiokafka."""
 
 import asyncio
 

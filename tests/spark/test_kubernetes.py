@@ -171,7 +171,7 @@ def test_an_account_that_is_refused_is_told_in_one_line(
         said, _ = run.communicate(timeout=END_S)
     assert run.returncode == 1
     [told] = said.splitlines()
-    assert told.startswith(f"error: Spark does not start on k8s://{cluster.url}: {line}")
+    assert told.startswith(f"error: Spark did not start on k8s://{cluster.url}: {line}")
     assert len(told) < LINE_CHARS_MAX
 
 
@@ -190,7 +190,9 @@ def test_executors_that_do_not_come_are_told_and_ctrl_c_takes_them_away(
         run.send_signal(signal.SIGINT)
         rest, _ = run.communicate(timeout=END_S)
     look = f"kubectl -n {NAMESPACE} get pods -l spark-app-selector={asked[0]}"
-    assert told == f"no executor has come yet; it goes on as soon as one does. Why they do not come: {look}\n"
+    assert (
+        told == f"no executor has started yet; the pipeline continues when one does. To see why none starts: {look}\n"
+    )
     assert (run.returncode, rest) == (0, "")
     assert not node.started
     until(lambda: not cluster.pods())

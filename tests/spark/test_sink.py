@@ -77,7 +77,7 @@ def test_what_is_wrong_with_a_write_is_said_in_one_line(
     rows = spark.range(1).selectExpr("'x' as value", "cast(null as string) as topic")
     options = {"kafka.bootstrap.servers": outside.servers, "kafka.socket.connection.setup.timeout.ms": "300"}
     writer = rows.write.format("tidemill").mode("append").options(**options)
-    with pytest.raises(PySparkException, match="a row has no topic: fill the column topic or give the option topic"):
+    with pytest.raises(PySparkException, match="a row has no topic; fill the column topic or set the option topic"):
         writer.save()
     with pytest.raises(PySparkException, match=NOBODY):
         writer.option("kafka.bootstrap.servers", NOBODY).option("topic", topic).save()
@@ -88,7 +88,7 @@ def test_what_is_wrong_with_a_write_is_said_in_one_line(
     spark.conf.set(setting, str(tmp_path))
     try:
         query = unnamed.trigger(availableNow=True).start()
-        with pytest.raises(PySparkException, match="checkpointLocation is missing: give it as an option of the writer"):
+        with pytest.raises(PySparkException, match="checkpointLocation is missing; set it as an option of the writer"):
             query.awaitTermination()
     finally:
         spark.conf.unset(setting)

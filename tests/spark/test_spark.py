@@ -91,9 +91,9 @@ def test_nothing_of_a_failed_write_is_visible(spark: SparkSession, outside: Outs
     ("columns", "options", "line"),
     [
         ("id", {"topic": "a"}, "the rows have no column value; they have id"),
-        ("'x' as value", {}, "give the option topic or a column topic"),
+        ("'x' as value", {}, "set the option topic or add a column topic"),
         ("id as value", {"topic": "a"}, "the column value is bigint; it must be string or binary"),
-        ("'x' as value, 1 as price", {"topic": "a"}, "there is no place for a column price"),
+        ("'x' as value, 1 as price", {"topic": "a"}, "column price is not supported"),
         ("'x' as value", {"topic": "a b"}, "topic: 'a b' is not a topic name"),
         ("'x' as value", {"topic": "a", "kafka.compression.type": "rar"}, "kafka.compression.type: 'rar' is none of"),
     ],

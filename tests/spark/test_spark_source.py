@@ -109,7 +109,9 @@ def test_where_a_query_begins_and_ends(spark: SparkSession, outside: Outside, to
     times = json.dumps({topic: {"0": 1008, "1": 5000}})
     late = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}
     assert read(**late) == [8, 9]
-    with pytest.raises(PySparkException, match=f"startingOffsetsByTimestamp: {topic}-1 has no record so late"):
+    with pytest.raises(
+        PySparkException, match=f"startingOffsetsByTimestamp: {topic}-1 has no record at or after that time"
+    ):
         read(startingOffsetsByTimestamp=times)
     beyond = json.dumps({topic: {"0": 1, "1": 11}})
     with pytest.raises(PySparkException, match=f"endingOffsets: {topic}-1 ends at offset 10, before 11"):
@@ -218,9 +220,9 @@ def test_spark_finds_the_format_by_itself(spark: SparkSession, outside: Outside,
     [
         (
             {"subscribe": "a", "startingOfsets": "earliest"},
-            "there is no option startingofsets; did you mean startingOffsets?",
+            "option startingofsets does not exist; did you mean startingOffsets?",
         ),
-        ({}, "give one of assign, subscribe, subscribePattern; here is none"),
+        ({}, "set one of assign, subscribe, subscribePattern; found none"),
         ({"subscribe": "a", "kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers is missing"),
         ({"subscribe": "nowhere-to-be-found"}, "there is no topic nowhere-to-be-found"),
         ({"subscribe": "a", "startingOffsets": "{oops"}, "startingOffsets: '{oops' is not earliest, latest or JSON"),
@@ -241,9 +243,9 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 def test_a_column_that_there_is_not(spark: SparkSession, outside: Outside, topic: str) -> None:
-    with pytest.raises(PySparkException, match="there is no column price"):
+    with pytest.raises(PySparkException, match="column price does not exist"):
         table(spark, outside, "price int", subscribe=topic).collect()
-    with pytest.raises(PySparkException, match="the column value is there twice"):
+    with pytest.raises(PySparkException, match="the column value occurs twice"):
         table(spark, outside, "value binary, value binary", subscribe=topic).collect()
     with pytest.raises(PySparkException, match="the column value is binary, not string"):
         table(spark, outside, "value string", subscribe=topic).collect()

@@ -133,7 +133,7 @@ def test_retention_that_overtakes_the_reader(spark: SparkSession, outside: Outsi
     run(rows, outside, copy, tmp_path)
     outside.write_values(topic, range(5, 12))
     outside.forget(topic, {0: 9})
-    with pytest.raises(PySparkException, match=f"offsets 5 to 8 of {topic}-0 are gone: the log begins at 9"):
+    with pytest.raises(PySparkException, match=f"offsets 5 to 8 of {topic}-0 were deleted: the log begins at 9"):
         run(rows, outside, copy, tmp_path)
     run(stream(spark, outside, subscribe=topic, failOnDataLoss="false"), outside, copy, tmp_path)
     assert outside.values(copy) == [*range(5), 9, 10, 11]

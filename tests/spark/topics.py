@@ -1,4 +1,4 @@
-"""What the tests do to topics from outside, with confluent-kafka."""
+"""Creates, writes and reads topics of the tests with confluent-kafka."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Pro
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 LIMIT_S = 60
-"""Nothing that a test waits for takes longer, on a machine that is several times as busy and slow as ours."""
+"""The limit of every wait, for a machine that is several times busier and slower than ours."""
 
 
 class Outside:
@@ -50,11 +50,11 @@ class Outside:
         self.write(topic, ({"value": str(value), "partition": partition} for value in values))
 
     def read(self, topic: str) -> list[Message]:
-        """All that is committed now."""
+        """All committed messages."""
         return list(self.messages(topic))
 
     def messages(self, topic: str) -> Iterator[Message]:
-        """The same, one after the other."""
+        """All committed messages, one at a time."""
         settings = {**self.login, "group.id": "outside", "enable.partition.eof": True}
         consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
         partitions = consumer.list_topics(topic, LIMIT_S).topics[topic].partitions

@@ -1,6 +1,6 @@
 """A YARN for tests: Hadoop's own resource manager and node manager in one JVM, on loopback.
 
-The jars come from Maven and stay in the user's cache; what Hadoop needs beside them is among PySpark's jars.
+The jars come from Maven and stay in the user's cache. Hadoop's other dependencies are among PySpark's jars.
 """
 
 import os
@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 HADOOP = "3.5.0"
-"""That of PySpark's jars."""
+"""The version of PySpark's jars."""
 SOURCE = Path(__file__).parent / "java" / "Yarn.java"
 JARS = Path(pyspark.__file__).parent / "jars"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidemill-tests"
@@ -32,7 +32,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 
 @contextmanager
 def running_yarn(folder: Path) -> Iterator[Path]:
-    """The folder of the settings of a YARN that is ready; all that it writes is below `folder`."""
+    """Run a YARN and return the folder of its settings. All its files are below `folder`."""
     jars = CACHE / f"hadoop-minicluster-{HADOOP}"
     if not jars.exists() and not _fetched(jars, folder):
         assert "CI" not in os.environ, "Hadoop's small cluster could not be had from Maven"

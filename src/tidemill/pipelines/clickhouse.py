@@ -1,4 +1,4 @@
-"""Micro-batches into a table of ClickHouse or chDB, each once: see `core.tables` for how."""
+"""Writes each micro-batch exactly once to a table of ClickHouse or chDB. `core.tables` describes the procedure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ LINE_CHARS_MAX = 300
 
 
 class TargetTable:
-    """A target and the tables beside it; one connection, for one thread."""
+    """A target table and its staging tables. It has one connection and belongs to one thread."""
 
     def __init__(self, address: TableAddress, stage: StageTables) -> None:
         self._address = address
@@ -40,26 +40,26 @@ class TargetTable:
         self._client.close()
 
     def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
-        """Create the target from the columns of the rows, unless it is there."""
+        """Create the target from the columns of the rows, unless it exists."""
         self.do(f"CREATE DATABASE IF NOT EXISTS {quoted(self._stage.database)}")
         self.do(create_target(self._stage, schema, by))
 
     def begin(self, batch: int, attempt: str) -> bool:
-        """Make room for the rows of a micro-batch; False when it has been written."""
-        beside = self.beside()
-        sealed = {found: name for name in beside if (found := sealed_batch(name)) is not None}
+        """Create the staging table of a micro-batch. Returns False when the micro-batch is written already."""
+        existing = self.staging_tables()
+        sealed = {found: name for name in existing if (found := sealed_batch(name)) is not None}
         for found in sorted(sealed):
             self._move(sealed[found])
         if any(found >= batch for found in sealed):
             return False
-        for name in set(beside) - set(sealed.values()):
+        for name in set(existing) - set(sealed.values()):
             self.do(f"DROP TABLE IF EXISTS {self._stage.quoted(name)} SYNC")
         for statement in create_filling(self._stage, attempt):
             self.do(statement)
         return True
 
     def insert(self, attempt: str, rows: pa.Table, token: str) -> None:
-        """Add rows; the same ones again under the same token change nothing."""
+        """Add rows. A repeated insert under the same token changes nothing."""
         with self._translated():
             self._client.insert_arrow(
                 self._stage.filling(attempt),
@@ -69,30 +69,30 @@ class TargetTable:
             )
 
     def finish(self, batch: int, attempt: str) -> None:
-        """Decide the micro-batch, then make it visible; earlier marks are of no use any more."""
+        """Decide the micro-batch, then make it visible and drop the sealed tables of earlier ones."""
         filling, sealed = self._stage.filling(attempt), self._stage.sealed(batch)
         self.do(f"RENAME TABLE {self._stage.quoted(filling)} TO {self._stage.quoted(sealed)}")
         self._move(sealed)
-        for name in self.beside():
+        for name in self.staging_tables():
             found = sealed_batch(name)
             if found is not None and found < batch:
                 self.do(f"DROP TABLE IF EXISTS {self._stage.quoted(name)} SYNC")
 
     def _move(self, table: str) -> None:
         where = f"database = {text(self._stage.database)} AND table = {text(table)} AND active"
-        question = f"SELECT DISTINCT partition_id FROM system.parts WHERE {where}"  # noqa: S608 - all of it is quoted
+        question = f"SELECT DISTINCT partition_id FROM system.parts WHERE {where}"  # noqa: S608 - its values are quoted
         for partition in self.ask(question):
             source = self._stage.quoted(table)
             self.do(f"ALTER TABLE {source} MOVE PARTITION ID {text(partition)} TO TABLE {self._stage.target}")
 
-    def beside(self) -> list[str]:
-        """The tables that stand beside the target."""
+    def staging_tables(self) -> list[str]:
+        """The names of the staging tables of the target."""
         like = text(f"tidemill\\_{self._stage.mark}\\_%")
         where = f"database = {text(self._stage.database)} AND name LIKE {like}"
         return self.ask(f"SELECT name FROM system.tables WHERE {where}")  # noqa: S608 - as above
 
     def ask(self, question: str) -> list[str]:
-        """The first column of an answer."""
+        """The first column of a query's result."""
         with self._translated():
             return [str(row[0]) for row in self._client.query(question).result_rows]
 
@@ -109,22 +109,28 @@ class TargetTable:
             raise
         except ImportError as error:
             raise PipelineError(f"{self._address}: {error}; install tidemill[clickhouse]") from None
-        except Exception as error:  # the client has many, and each is one line here
+        except Exception as error:  # the client raises many types; users get one line
             raise PipelineError(f"{self._address}: {_line_of(error)}") from error
 
 
 def _line_of(error: BaseException) -> str:
-    """What a person can use of it: of a server that is not there, what the system said and not who tried how often."""
+    """The useful part of an error.
+
+    For an unreachable server this is the system's reason, without the list of retries.
+    """
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
-            return f"it does not answer ({inner.strerror}); is it up, and is this its address?"
+            return f"no answer ({inner.strerror}); check that the server runs and that the address is right"
         inner = inner.__cause__ or inner.__context__
     return " ".join(str(error).split())[:LINE_CHARS_MAX] or type(error).__name__
 
 
 def portions(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.Table]:
-    """The rows in tables of `rows_max`, the last one shorter: however they came, the same rows make the same tables."""
+    """The rows in tables of `rows_max`; only the last may be shorter.
+
+    The same rows give the same tables, however batched.
+    """
     waiting: list[pa.RecordBatch] = []
     count = 0
     for each in batches:

@@ -1,6 +1,6 @@
-"""Several clients that do the same for many: a request of a coordinator takes milliseconds, most of them waiting.
+"""A pool of clients for many requests of the same kind. A coordinator's response takes milliseconds, mostly waiting.
 
-Whoever calls it hears of a failure when all have stopped: nobody is at work behind its back.
+The pool raises a failure only after all its threads have stopped, so that none works on in the background.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,21 +13,21 @@ from typing import Self, TypeVar
 from tidemill.client.kafka import KafkaClient
 
 CLIENTS_MAX = 4
-"""Where a broker of one process is busy all the time; brokers with more cores would have use for a few more."""
+"""A broker of one process is fully busy at this number. Brokers with more cores could serve a few more."""
 SHARE_MIN = 8
-"""For fewer requests another connection, which has to introduce itself, is not worth it."""
+"""For fewer requests, another connection costs more than it saves, because it starts with a handshake."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Crew:
-    """A client and, while there is much to do, some more like it."""
+class ClientPool:
+    """A client and, while there are many requests, some copies of it."""
 
     def __init__(self, client: KafkaClient) -> None:
         self.client = client
         self._clients = [client]
-        self._hired = ExitStack()
+        self._extra_clients = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -35,14 +35,17 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._hired.close()
+        self._extra_clients.close()
 
     def each(self, work: Callable[[KafkaClient, T], R], items: Iterable[T]) -> list[R]:
-        """What the work gives for each item, in their order; the first failure, when everybody has stopped."""
+        """The results of the work for each item, in order.
+
+        The first failure is raised after all threads have stopped.
+        """
         left = list(items)
         count = max(1, min(CLIENTS_MAX, len(left) // SHARE_MIN))
         while len(self._clients) < count:
-            self._clients.append(self._hired.enter_context(self.client.another()))
+            self._clients.append(self._extra_clients.enter_context(self.client.another()))
         if count == 1:
             return [work(self.client, item) for item in left]
         found: dict[int, R] = {}
@@ -58,7 +61,7 @@ class Crew:
                     failed.set()
                     raise
 
-        with ThreadPoolExecutor(count, "tidemill-crew") as pool:
+        with ThreadPoolExecutor(count, "tidemill-client-pool") as pool:
             shares = [pool.submit(share, index) for index in range(count)]
         for each in shares:
             each.result()

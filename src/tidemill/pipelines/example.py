@@ -1,4 +1,4 @@
-"""What `tidemill pipeline init` writes: a small pipeline that runs as it is."""
+"""The example that `tidemill pipeline init` writes: a small pipeline that runs unchanged."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ sinks:
     from: revenue
     topic: revenue
     key: item
-    mode: update                      # totals change: each micro-batch writes those that did
+    mode: update                      # each micro-batch writes the totals that changed
   files:
     from: priced
     parquet: lake/priced              # in this folder
@@ -64,7 +64,7 @@ group by item
 
 
 def write_example(root: Path, broker: str) -> list[Path]:
-    """Make the folder; nothing that is there is overwritten."""
+    """Create the folder and its files. Existing files are never overwritten."""
     if root.exists() and any(root.iterdir()):
         raise PipelineError(f"{root} is not empty; give the name of a new folder")
     files = {

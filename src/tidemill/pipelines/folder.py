@@ -1,10 +1,10 @@
-"""A pipeline on disk: `pipeline.yml`, the files that it names, and what the runner keeps beside them.
+"""Reads a pipeline from disk: `pipeline.yml`, the files that it names, and the runner's state in the same folder.
 
 shop/pipeline.yml
 shop/transformations/*.sql, *.py
-shop/.tidemill/checkpoints/<sink>/   Spark's; delete one and its sink begins again
-shop/.tidemill/status.json           how the runner gets on, for `tidemill pipeline status`
-shop/.tidemill/spark.log             what Spark says
+shop/.tidemill/checkpoints/<sink>/   Spark's checkpoint; delete it and the sink starts from the beginning
+shop/.tidemill/status.json           the runner's state, for `tidemill pipeline status`
+shop/.tidemill/spark.log             Spark's log
 """
 
 import json
@@ -40,7 +40,7 @@ class TransformationStep:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A pipeline that was read and is right as far as that can be told without Spark."""
+    """A pipeline that was read and passed every check that is possible without Spark."""
 
     root: Path
     spec: Spec
@@ -48,42 +48,45 @@ class Folder:
 
     @property
     def state(self) -> Path:
-        """Where the runner keeps its things."""
+        """The folder for the runner's own files."""
         return self.root / STATE
 
     def checkpoint(self, sink: str) -> Path:
-        """Where Spark keeps how far a sink is."""
+        """The folder of Spark's checkpoint for a sink."""
         return self.state.absolute() / "checkpoints" / sink
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice: of two sinks of one name, the first would be forgotten without a word."""
+    """Rejects a repeated key. YAML would otherwise ignore the first of two sinks with one name."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         known: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in known:
-                raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value} occurs twice", problem_mark=key.start_mark)
             known.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def load(root: Path) -> Folder:
-    """Read a pipeline; WrongSpec in one line when it is not right."""
+    """Read a pipeline. Raises WrongSpec with one line when it is invalid."""
     file = root / SPEC
     try:
-        parsed = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a safe one
+        parsed = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a subclass of SafeLoader
     except FileNotFoundError:
-        raise WrongSpec(f"there is no {file}; make a pipeline with: tidemill pipeline init {root}") from None
+        raise WrongSpec(f"{file} does not exist; create a pipeline with: tidemill pipeline init {root}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise WrongSpec(f"{file}: it is not YAML: {' '.join(str(error).split())}") from None
+        raise WrongSpec(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
     spec = read_spec(str(file), parsed, os.environ)
     steps = {each.name: _step(root, spec, each) for each in spec.transformations}
     return Folder(root, spec, tuple(steps[name] for name in _order(file, spec, steps)))
 
 
 def _order(file: Path, spec: Spec, steps: Mapping[str, TransformationStep]) -> list[str]:
-    """A column may have the name of a view: what looks like a circle is looked at a second time, strictly."""
+    """The transformations in dependency order.
+
+    An apparent cycle is checked again strictly: a column may share a view's name.
+    """
     try:
         return in_order(str(file), {name: step.reads for name, step in steps.items()})
     except WrongSpec:
@@ -98,27 +101,27 @@ def _reads_strictly(spec: Spec, step: TransformationStep) -> tuple[str, ...]:
 
 
 def write_status(root: Path, status: PipelineStatus) -> None:
-    """Tell how the runner gets on; readers see the last whole status."""
+    """Replace the status file. Readers always see a complete status."""
     root.joinpath(STATE).mkdir(parents=True, exist_ok=True)
     replace_file(root / STATE / STATUS, json.dumps(status.to_json()).encode() + b"\n")
 
 
 def read_status(root: Path) -> Mapping[str, Any] | None:
-    """What the runner told last; None when it never ran."""
+    """The last status that the runner wrote; None when it never ran."""
     path = root / STATE / STATUS
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise PipelineError(f"{path} is damaged: {error}; the next run writes it anew") from None
+        raise PipelineError(f"{path} is damaged: {error}; the next run replaces it") from None
     if not isinstance(found, dict) or "state" not in found:
-        raise PipelineError(f"{path} is damaged: it is no status; the next run writes it anew")
+        raise PipelineError(f"{path} is damaged: it has no state; the next run replaces it")
     return found
 
 
 def pipelines_in(root: Path) -> list[Path]:
-    """The pipelines of a folder: itself, or those right below."""
+    """The pipelines of a folder: the folder itself, or those directly below it."""
     if (root / SPEC).exists():
         return [root]
     return sorted(path.parent for path in root.glob(f"*/{SPEC}"))
@@ -129,9 +132,9 @@ def _step(root: Path, spec: Spec, each: Transformation) -> TransformationStep:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise WrongSpec(f"{root / SPEC}: transformations.{each.name}.file: there is no {path}") from None
+        raise WrongSpec(f"{root / SPEC}: transformations.{each.name}.file: {path} does not exist") from None
     except UnicodeDecodeError as error:
-        raise WrongSpec(f"{path}: it is not text in UTF-8: {error}") from None
+        raise WrongSpec(f"{path} is not UTF-8 text: {error}") from None
     others = [view for view in spec.views if view != each.name]
     if each.sql:
         check_query(str(path), text)

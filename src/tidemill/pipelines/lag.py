@@ -1,4 +1,4 @@
-"""How far groups are behind, asked of the broker: in records, and in seconds by the oldest record not read yet."""
+"""Asks the broker how far groups are behind: in records, and in seconds by the age of the oldest unread record."""
 
 from collections.abc import Collection, Iterable
 
@@ -14,7 +14,10 @@ PEEK_BYTES = 64 * 1024
 
 
 def lags_of(client: KafkaClient, groups: Iterable[str], topics: Collection[str], now_ms: int) -> list[GroupLag]:
-    """For each group and partition of these topics that it has read; sinks and replays, which keep notes, read none."""
+    """The lag of each group in each partition that it has read.
+
+    Sinks and replays are left out: they only store notes there.
+    """
     found: list[GroupLag] = []
     for group in sorted(groups):
         kept = {part: at for part, at in client.group_offsets(group).items() if part.topic in topics}
@@ -32,7 +35,7 @@ def _is_note(text: str) -> bool:
 
 
 def _age_s(client: KafkaClient, part: TopicPartition, offset: int, now_ms: int) -> float:
-    """The age of the record at an offset, or of the first one behind it that is still there."""
+    """The age of the record at an offset, or of the first record after it that still exists."""
     start = max(offset, client.list_offsets({part: EARLIEST})[part].offset)
     decoder = Decoder(
         part.topic,
@@ -40,7 +43,7 @@ def _age_s(client: KafkaClient, part: TopicPartition, offset: int, now_ms: int) 
         columns=("timestamp",),
         rows=1,
         twin=chosen_kernels(),
-        on_unreadable=lambda _: None,  # the next record that can be read tells the age as well
+        on_unreadable=lambda _: None,  # the next readable record gives the age as well
     )
     piece = client.fetch(part, start, max_bytes=PEEK_BYTES, committed=True)
     for rows in decoder.decode(piece.records, start, piece.next_offset, piece.aborted):

@@ -1,4 +1,7 @@
-"""One writer for a folder: the kernel forgets the lock when its process dies, however it dies."""
+"""Allows one writer for a folder, by a lock file.
+
+The kernel releases the lock when the process ends, even by a crash.
+"""
 
 import fcntl
 import os
@@ -10,12 +13,12 @@ from tidemill.pipelines.core.errors import PipelineError
 
 
 class Busy(PipelineError):
-    """Another process writes there."""
+    """Another process writes to the same folder."""
 
 
 @contextmanager
 def hold(path: Path, what: str) -> Iterator[None]:
-    """Be the only one who has the lock file; `what` it is about is for the message."""
+    """Hold the lock file exclusively. `what` names the locked thing in the error message."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
         try:
@@ -23,7 +26,7 @@ def hold(path: Path, what: str) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip()
-            raise Busy(f"process {holder or 'unknown'} is at work on {what}; stop it first, or wait for it") from None
+            raise Busy(f"process {holder or 'unknown'} is working on {what}; stop it or wait until it ends") from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()

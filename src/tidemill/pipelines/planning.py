@@ -1,7 +1,7 @@
-"""What a query reads next: topics and offsets as the broker tells them, brought together by `core`.
+"""Plans what a query reads next. It asks the broker for topics and offsets, and `core` computes the ranges.
 
-It runs in the driver and asks for metadata and offsets only; the one look at records is a small sample per partition
-when a trigger is limited by bytes.
+It runs in the driver and asks for metadata and offsets only. One exception: a trigger with a byte limit reads a small
+sample of each partition.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,18 +25,18 @@ from tidemill.pipelines.core.pushdown import Pushed
 from tidemill.pipelines.record_sizes import measure
 
 LARGEST_RECORD_BYTES = 1024 * 1024
-"""What brokers take unless configured otherwise: so few records that the budget suffices are not sampled."""
+"""The default limit of brokers. When the budget suffices for records of this size, none are sampled."""
 
 
 class Planner:
-    """Plans for one query."""
+    """Plans the offset ranges of one query."""
 
     def __init__(self, client: KafkaClient, options: SourceOptions) -> None:
         self._client = client
         self._options = options
 
-    def batch(self, pushed: Pushed = Pushed()) -> list[tuple[OffsetRange, ...]]:  # noqa: B008 - it is never changed
-        """The tasks of a batch query; of what its filters let through, where that can be told without reading."""
+    def batch(self, pushed: Pushed = Pushed()) -> list[tuple[OffsetRange, ...]]:  # noqa: B008 - it is immutable
+        """The tasks of a batch query, cut to its filters where that is possible without reading records."""
         partitions = self._partitions()
         start = self._bounded(self._options.starting, self._place(self._options.starting, partitions))
         end = self._bounded(self._options.ending, self._place(self._options.ending, partitions))
@@ -45,15 +45,15 @@ class Planner:
         return self._cut(sorted(each for each in self._since(wanted, pushed.since_ms) if each.start < each.end))
 
     def beginning(self) -> QueryProgress:
-        """Where a streaming query without a checkpoint begins."""
-        return self._as_told(self._place(self._options.starting, self._partitions()))
+        """The offsets at which a streaming query without a checkpoint starts."""
+        return self._with_topic_ids(self._place(self._options.starting, self._partitions()))
 
     def newest(self) -> QueryProgress:
-        """Where the logs end now."""
-        return self._as_told(self._ask(dict.fromkeys(self._partitions(), LATEST)))
+        """The current ends of the logs."""
+        return self._with_topic_ids(self._ask(dict.fromkeys(self._partitions(), LATEST)))
 
     def advance(self, start: QueryProgress, newest: QueryProgress, *, unlimited: bool) -> QueryProgress:
-        """How far the next micro-batch goes; DataLost when something between is gone for ever."""
+        """The end of the next micro-batch. Raises DataLost when records in between were deleted."""
         self._check_losses(start, newest)
         if unlimited:
             return newest
@@ -69,7 +69,7 @@ class Planner:
     def _within_bytes(
         self, begin: Mapping[TopicPartition, int], end: dict[TopicPartition, int], budget: int
     ) -> dict[TopicPartition, int]:
-        """The end moved back to about so many bytes; records are sampled only if the budget may not suffice."""
+        """The end, moved back to about this many bytes. Records are sampled only if the budget may not suffice."""
         waiting = [OffsetRange(part, begin[part], end[part]) for part in end if begin[part] < end[part]]
         if sum(each.size for each in waiting) * LARGEST_RECORD_BYTES <= budget:
             return end
@@ -79,7 +79,7 @@ class Planner:
         return limited(begin, ends, budget, {part: size.record_bytes for part, size in measured.items()})
 
     def backlog(self, start: QueryProgress, newest: QueryProgress) -> int:
-        """How many offsets lie between."""
+        """The number of offsets in between."""
         return sum(each.size for each in self._between(start, newest))
 
     def tasks(self, start: QueryProgress, end: QueryProgress) -> list[tuple[OffsetRange, ...]]:
@@ -101,14 +101,14 @@ class Planner:
         ]
 
     def _cut(self, ranges: list[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
-        """Large ranges in pieces, small ones together."""
+        """Split large ranges and pack small ones together."""
         limits = self._options.min_partitions, self._options.max_records
         return packed(split(ranges, *limits), *limits)
 
-    def _as_told(self, offsets: Mapping[TopicPartition, int]) -> QueryProgress:
-        """Offsets, with the ids of the topics as they are behind the question and not before it.
+    def _with_topic_ids(self, offsets: Mapping[TopicPartition, int]) -> QueryProgress:
+        """Offsets, with the topic ids as they are after the offsets were asked, not before.
 
-        A topic that was deleted is asked for again for a while: who answers then may be another of the same name.
+        The client retries a deleted topic for a while, so the answer may come from a new topic of the same name.
         """
         topics = self._client.known({part.topic for part in offsets})
         return QueryProgress(offsets, {each.name: each.topic_id.hex for each in topics if each.topic_id is not None})
@@ -133,7 +133,7 @@ class Planner:
             try:
                 found.update(self._client.metadata([name]))
             except UnknownTopicOrPartition:
-                continue  # deleted; it may come again
+                continue  # deleted; it may be created again
         return found
 
     def _ask(self, questions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -152,18 +152,18 @@ class Planner:
         def otherwise(part: TopicPartition) -> int:
             if position is self._options.starting and self._options.no_later_record == "error":
                 raise WrongOption(
-                    f"{position.option}: {part} has no record so late; "
-                    "startingOffsetsByTimestampStrategy=latest begins at its end"
+                    f"{position.option}: {part} has no record at or after that time; "
+                    "set startingOffsetsByTimestampStrategy=latest to begin at its end"
                 )
             return ends[part]
 
         return position.place(partitions, answers, otherwise)
 
     def _bounded(self, position: Position, placed: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """None beyond the end of its log: a batch query does not wait for records that nobody has written."""
+        """Limit positions to the end of the log: a batch query does not wait for records that are not written yet."""
         if not position.numbers:
             return placed
-        ends = self._client.list_offsets(dict.fromkeys(position.numbers, LATEST))  # transactions that are open may end
+        ends = self._client.list_offsets(dict.fromkeys(position.numbers, LATEST))  # open transactions may still commit
         beyond = {part: end.offset for part, end in sorted(ends.items()) if end.offset < placed[part]}
         for part, at in beyond.items():
             if self._options.fail_on_data_loss:
@@ -171,7 +171,7 @@ class Planner:
         return placed | beyond
 
     def _check_order(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
-        """Refuse an end before the beginning, unless that is only because the log has lost what lay between."""
+        """Refuse an end before the start, unless the log has merely lost the records in between."""
         starting, ending = self._options.starting, self._options.ending
         for part in sorted(part for part in start if end[part] < start[part]):
             if self._options.fail_on_data_loss or starting.by_time or part in starting.numbers:
@@ -188,6 +188,6 @@ class Planner:
         for part, offset in sorted(start.offsets.items()):
             end = newest.offsets.get(part)
             if end is None:
-                raise DataLost(f"{part} is gone, and with it what comes after offset {offset}; {GO_ON}")
+                raise DataLost(f"{part} was deleted with the records after offset {offset}; {GO_ON}")
             if end < offset:
-                raise DataLost(f"{part} ends at offset {end}, before {offset} where the query is; {GO_ON}")
+                raise DataLost(f"{part} ends at offset {end}, before the query's offset {offset}; {GO_ON}")

@@ -1,4 +1,4 @@
-"""The plots of a report, by matplotlib without a screen: the extra `plots`."""
+"""Draws the plots of a report with matplotlib, without a display. It needs the extra `plots`."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from tidemill.pipelines.core.report import TrafficReport
 INK, GRID, PAPER = "#1f2933", "#d9e2ec", "#ffffff"
 COLOURS = ("#2f6f9f", "#e07a1f", "#3a9d5d", "#b0413e", "#7b5ea7", "#8a6d3b", "#d1608f", "#5f6c7b")
 TOPICS_MAX = len(COLOURS)
-"""Topics with a line of their own: the busiest; the rest is one line."""
+"""The busiest topics have a line each; the others share one line."""
 BARS_MAX = 20
 SIZE_INCHES = (9.0, 5.6)
 DPI = 130
@@ -36,11 +36,11 @@ STYLE = {
 
 
 def draw(report: TrafficReport, folder: Path) -> list[Path]:
-    """Write the plots; those of which there is nothing to show are left out."""
+    """Write the plots. A plot without data is left out."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to load
     except ImportError:
-        raise PipelineError("plots need matplotlib: pip install 'tidemill[plots]', or say --no-plots") from None
+        raise PipelineError("plots need matplotlib; run: pip install 'tidemill[plots]', or give --no-plots") from None
     mpl.use("Agg")
     drawn = []
     with mpl.rc_context(STYLE):
@@ -105,9 +105,9 @@ def _subplots(count: int, size: tuple[float, float], **more: Any) -> tuple[Any, 
     return figure, [row[0] for row in axes]
 
 
-def _count_axis(axes: Any, told: Callable[[float], str]) -> None:
+def _count_axis(axes: Any, formatted: Callable[[float], str]) -> None:
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: told(value))
+    axes.yaxis.set_major_formatter(lambda value, _: formatted(value))
     axes.grid(visible=True, axis="y", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
@@ -133,7 +133,7 @@ def _saved(figure: Any, path: Path) -> Path:
 
 
 def _short(value: float, gap: str = "") -> str:
-    """1,200 as 1.2k."""
+    """A number with a unit prefix: 1.2k for 1,200."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
             return f"{value / limit:g}{gap}{unit}"

@@ -1,7 +1,7 @@
-"""One task of a query: ranges of offsets as Arrow record batches, one after the other.
+"""Reads the rows of one query task: ranges of offsets as Arrow record batches, in order.
 
-What retention or a deletion took away before the task came to it is told as DataLost, or left out when the query says
-failOnDataLoss=false.
+Retention or a deletion may remove records before the task reads them. The task then raises DataLost, or skips them when
+the query has failOnDataLoss=false.
 """
 
 import logging
@@ -18,22 +18,23 @@ from tidemill.pipelines.core.options import SourceOptions
 from tidemill.records.arrow import Decoder, DecompressedRecords
 
 GROUP_BYTES = 1024 * 1024
-"""Bytes after which an Arrow batch goes to Spark: what is decompressed, decoded, sent and taken is then still in the
-processor's cache. With records of 1 KB that saves a fifth of the processor time of 10,000 rows at a time."""
+"""Bytes after which an Arrow batch is passed to Spark. Its data is then still in the processor's cache through
+decompression, decoding and sending. With records of 1 KB this saves a fifth of the processor time, compared with 10,000
+rows at a time."""
 log = logging.getLogger("tidemill.spark")
 _IDLE: list[DecompressedRecords] = []
-"""Rooms of tasks that are done, for the next task of this process; as many as had to work at the same time."""
+"""Buffers of finished tasks, for the next task of this process. There are as many as tasks ran at the same time."""
 
 
 def read_task(
     options: SourceOptions, task: Iterable[OffsetRange], columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, over a connection of its own."""
-    room = _IDLE.pop() if _IDLE else DecompressedRecords()
+    """The rows of a task, read over a connection of its own."""
+    buffer = _IDLE.pop() if _IDLE else DecompressedRecords()
     with KafkaClient(options.client) as client:
         for wanted in task:
-            yield from _read(client, options, wanted, columns, room)
-    _IDLE.append(room)
+            yield from _read(client, options, wanted, columns, buffer)
+    _IDLE.append(buffer)
 
 
 def _read(
@@ -41,7 +42,7 @@ def _read(
     options: SourceOptions,
     wanted: OffsetRange,
     columns: tuple[str, ...],
-    room: DecompressedRecords,
+    buffer: DecompressedRecords,
 ) -> Iterator[pa.RecordBatch]:
     part = wanted.partition
     twin = HERE.of(wanted.size)
@@ -52,7 +53,7 @@ def _read(
         rows=options.rows,
         group_bytes=GROUP_BYTES,
         twin=twin,
-        room=room,
+        room=buffer,
         on_unreadable=_stop if options.fail_on_unreadable else _skip,
     )
     at = wanted.start
@@ -62,7 +63,7 @@ def _read(
                 yield from decoder.decode(piece.records, at, wanted.end, piece.aborted)
                 at = piece.next_offset
         except (OffsetOutOfRange, UnknownTopicOrPartition) as error:
-            at = _behind_the_gap(client, options, wanted, at, error)
+            at = _after_the_gap(client, options, wanted, at, error)
         else:
             return
 
@@ -75,8 +76,8 @@ def _skip(error: UnreadableBatch) -> None:
     log.warning("batch_skipped: %s", error)
 
 
-def _behind_the_gap(client: KafkaClient, options: SourceOptions, wanted: OffsetRange, at: int, error: Exception) -> int:
-    """Where the log begins now; the end of the range when there is nothing more to read."""
+def _after_the_gap(client: KafkaClient, options: SourceOptions, wanted: OffsetRange, at: int, error: Exception) -> int:
+    """The first offset that can be read now; the end of the range when nothing is left to read."""
     part = wanted.partition
     try:
         first = client.list_offsets({part: EARLIEST})[part].offset
@@ -84,8 +85,8 @@ def _behind_the_gap(client: KafkaClient, options: SourceOptions, wanted: OffsetR
         first = -1
     if options.fail_on_data_loss:
         if first > at:
-            gone = f"offsets {at} to {min(first, wanted.end) - 1} of {part} are gone: the log begins at {first}"
+            lost = f"offsets {at} to {min(first, wanted.end) - 1} of {part} were deleted: the log begins at {first}"
         else:
-            gone = f"offsets {at} to {wanted.end - 1} of {part} are gone: {error}"
-        raise DataLost(f"{gone}; {GO_ON}") from None
+            lost = f"offsets {at} to {wanted.end - 1} of {part} were deleted: {error}"
+        raise DataLost(f"{lost}; {GO_ON}") from None
     return first if first > at else wanted.end

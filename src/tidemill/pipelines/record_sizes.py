@@ -1,8 +1,8 @@
-"""How large the records of partitions are, estimated from small samples.
+"""Estimates the size of the records of partitions from small samples.
 
-A trigger that is limited by bytes has to know it of every partition with a backlog, and waits for the answers. So a
-partition whose backlog fits into one sample is fetched once, several clients sample at the same time, and all samples
-of a trigger together are limited.
+A trigger with a byte limit needs the size for every partition with a backlog, and waits for it. So a partition whose
+backlog fits into one sample is fetched once. Several clients sample at the same time. The samples of a trigger have
+a common limit.
 """
 
 from collections.abc import Collection
@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 from tidemill.client.kafka import EARLIEST, KafkaClient
 from tidemill.model.errors import KafkaError, OffsetOutOfRange
-from tidemill.pipelines.client_pool import Crew
+from tidemill.pipelines.client_pool import ClientPool
 from tidemill.pipelines.core.offsets import OffsetRange
 from tidemill.records.header import iter_headers
 
 SAMPLES_BYTES = 16 * 1024 * 1024
-"""What the first samples of all partitions fetch together, if SAMPLE_BYTES_MIN allows it."""
+"""The limit for the first samples of all partitions together, if SAMPLE_BYTES_MIN allows it."""
 SAMPLE_BYTES_MAX = 256 * 1024
 SAMPLE_BYTES_MIN = 16 * 1024
 SIZE_MARGIN = 4
-"""A range is shortened when the records at its end are more than so many times larger than those at its beginning."""
+"""A range is shortened when the records at its end are larger by this factor than those at its beginning."""
 UNKNOWN_RECORD_BYTES = 1024
-"""Of a partition that has nothing to measure, such as transactions that are still open."""
+"""Used for a partition without measurable records, such as one with open transactions only."""
 
 
 class Measured(NamedTuple):
-    """Bytes of a record, and the offset up to which records are of about this size: later ones may be much larger."""
+    """The bytes of a record, and the offset up to which records have about this size. Later ones may be much larger."""
 
     record_bytes: float
     until: int
@@ -38,14 +38,14 @@ class _Sample(NamedTuple):
 
 
 def measure(client: KafkaClient, ranges: Collection[OffsetRange], budget: int, *, committed: bool) -> list[Measured]:
-    """Measure the beginning of each range, as far as `budget` bytes reach."""
+    """Measure the beginning of each range, up to `budget` bytes."""
     sample_bytes = sample_size(len(ranges))
-    with Crew(client) as crew:
-        return crew.each(partial(_measure, budget=budget, sample_bytes=sample_bytes, committed=committed), ranges)
+    with ClientPool(client) as pool:
+        return pool.each(partial(_measure, budget=budget, sample_bytes=sample_bytes, committed=committed), ranges)
 
 
 def sample_size(partitions: int) -> int:
-    """The bytes of one sample when so many partitions are sampled."""
+    """The bytes of one sample when this many partitions are sampled."""
     return min(SAMPLE_BYTES_MAX, max(SAMPLE_BYTES_MIN, SAMPLES_BYTES // max(1, partitions)))
 
 
@@ -66,13 +66,13 @@ def _measure(client: KafkaClient, wanted: OffsetRange, *, budget: int, sample_by
 def _sample(
     client: KafkaClient, wanted: OffsetRange, offset: int, *, max_bytes: int, committed: bool
 ) -> _Sample | None:
-    """Records from this offset on, or from where the log begins now; None if there is none to measure."""
+    """A sample from this offset, or from the start of the log. None if there is no record to measure."""
     part = wanted.partition
     fetch = partial(client.fetch, part, max_bytes=max_bytes, committed=committed)
     try:
         try:
             piece = fetch(offset)
-        except OffsetOutOfRange:  # the task that reads it reports what is lost
+        except OffsetOutOfRange:  # the task that reads the range reports the loss
             piece = fetch(client.list_offsets({part: EARLIEST}, committed=committed)[part].offset)
         headers = [header for _, header in iter_headers(piece.records, partial_ok=True)]
     except OffsetOutOfRange:

@@ -1,4 +1,4 @@
-"""A report as tables on disk, each as Parquet and as CSV."""
+"""Writes a report as tables on disk, each as Parquet and as CSV."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +32,7 @@ LAG = pa.schema(
 
 
 def write_tables(report: TrafficReport, folder: Path) -> list[Path]:
-    """`traffic` by topic, partition and step; `lag` by group and partition."""
+    """Write `traffic` (by topic, partition and step) and `lag` (by group and partition); return the paths."""
     lags = [{**asdict(each), "lag": each.lag} for each in report.lags]
     tables = {
         "traffic": pa.Table.from_pylist([dict(row) for row in report.traffic], TRAFFIC),

@@ -1,4 +1,4 @@
-"""Runs queries until they end, fail, or somebody says stop; tells how they get on."""
+"""Runs queries until they end, fail or are stopped, and reports their progress."""
 
 import signal
 import threading
@@ -8,24 +8,24 @@ from typing import Any, Protocol
 
 POLL_S = 0.5
 Reports = Mapping[str, Sequence[Mapping[str, Any]]]
-"""By the name of the query, what Spark says about its micro-batches, oldest first."""
+"""Spark's progress reports on micro-batches, oldest first, by the name of the query."""
 
 
 class Running(Protocol):
-    """Queries that run; `pipelines.spark.queries.Queries` are some."""
+    """Running queries, such as `pipelines.spark.queries.Queries`."""
 
     def ended(self) -> bool:
-        """True when all have ended; raises when one has failed."""
+        """Whether all queries have ended. Raises if one has failed."""
 
     def progress(self) -> Reports:
-        """What each has reported since it was asked last."""
+        """The progress of each query since the last call."""
 
     def stop(self) -> None:
-        """Stop them."""
+        """Stop all queries."""
 
 
 def tend(queries: Running, stop: threading.Event, report: Callable[[Reports], None]) -> None:
-    """Report until all have ended or `stop` is set; they are stopped when this returns."""
+    """Report until all queries have ended or `stop` is set. All queries are stopped on return."""
     try:
         while not queries.ended() and not stop.is_set():
             report(queries.progress())
@@ -37,27 +37,28 @@ def tend(queries: Running, stop: threading.Event, report: Callable[[Reports], No
 
 @contextmanager
 def orderly() -> Iterator[Callable[[], threading.Event]]:
-    """Ctrl-C and SIGTERM end what runs in here, and never cut that end short: it takes Spark some seconds.
+    """Let Ctrl-C and SIGTERM stop the work inside, without interrupting the stop itself: it takes Spark some seconds.
 
-    Until the function that this gives is called, the first of them interrupts, as Ctrl-C does anywhere; from then on
-    they only set the event that it returns. It is called behind the start of Spark, which takes Ctrl-C for itself.
+    This yields a function. Before that function is called, the first signal interrupts, as Ctrl-C usually does. After
+    the call, signals only set the event that the function returns. Call it after Spark has started, because Spark
+    installs its own Ctrl-C handler.
     """
     stop = threading.Event()
     kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def heed() -> threading.Event:
+    def stop_event() -> threading.Event:
         for number in kept:
             signal.signal(number, lambda *_: stop.set())
         return stop
 
     def interrupt(*_: object) -> None:
-        heed().set()
+        stop_event().set()
         raise KeyboardInterrupt
 
     for number in kept:
         signal.signal(number, interrupt)
     try:
-        yield heed
+        yield stop_event
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""How a running pipeline gets on, kept in its folder for whoever asks."""
+"""Writes and reads the status file of a running pipeline, in the pipeline's folder."""
 
 import os
 import socket
@@ -14,14 +14,14 @@ from tidemill.pipelines.runner import Reports
 
 WRITE_EVERY_MS = 1_000
 SILENT_MS = 60_000
-"""A runner tells something every second; one that has not for so long hangs."""
+"""A runner writes its status every second. One that has been silent for so long hangs."""
 ALIVE = ("starting", "running")
 STARTTIME = 19
-"""The place of the start time behind the name of the process; see proc(5)."""
+"""The field index of the start time, counted after the process name; see proc(5)."""
 
 
 class Reporter:
-    """Adds up what the queries report, tells it line by line, and keeps the status file."""
+    """Adds up the reports of the queries, prints a line for each, and writes the status file."""
 
     def __init__(self, folder: Folder, say: Callable[[str], None], clock: Callable[[], int]) -> None:
         self._folder = folder
@@ -30,27 +30,27 @@ class Reporter:
         self._started_ms = clock()
         self._written_ms = 0
         self._state = ""
-        self._standings = {sink.name: SinkProgress(sink.name) for sink in folder.spec.sinks}
+        self._progress = {sink.name: SinkProgress(sink.name) for sink in folder.spec.sinks}
 
     def __enter__(self) -> Self:
         self.keep("starting")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """What is in the file when the runner is gone: why it ended."""
+        """Write the final state: stopped, or failed with its reason."""
         if error is None or isinstance(error, KeyboardInterrupt):
             self.keep("stopped")
         else:
             self.keep("failed", " ".join(str(error).split()) or type(error).__name__)
 
     def __call__(self, reports: Reports) -> None:
-        """What `runner.tend` calls."""
+        """Take reports; `runner.tend` calls this."""
         now_ms = self._clock()
         for name, batches in reports.items():
             for batch in batches:
-                self._standings[name] = self._standings[name].after([batch], now_ms)
+                self._progress[name] = self._progress[name].after([batch], now_ms)
                 if batch.get("numInputRows"):
-                    self._say(line(self._standings[name], batch))
+                    self._say(line(self._progress[name], batch))
         if self._state != "running" or now_ms - self._written_ms >= WRITE_EVERY_MS:
             self.keep("running")
 
@@ -62,25 +62,25 @@ class Reporter:
             pipeline=self._folder.spec.name,
             state=state,
             pid=os.getpid(),
-            born=_born(os.getpid()),
+            born=_started_ticks(os.getpid()),
             host=socket.gethostname(),
             started_ms=self._started_ms,
             updated_ms=self._written_ms,
             error=error,
-            sinks=tuple(self._standings.values()),
+            sinks=tuple(self._progress.values()),
         )
         write_status(self._folder.root, status)
 
 
 def wall_ms() -> int:
-    """The time of day."""
+    """The wall clock time."""
     return time.time_ns() // 1_000_000
 
 
 def status_of(root: Path, now_ms: int) -> Mapping[str, Any] | None:
-    """The status file; a runner that was killed, or that hangs, cannot say so itself.
+    """The status file, corrected for a runner that was killed or hangs, which cannot report that itself.
 
-    A runner on another machine (or in a pod) shares the folder but not its processes: only its silence can be seen.
+    A runner on another machine (or in a pod) shares the folder but not its processes. Only its silence can be seen.
     """
     found = read_status(root)
     if found is None or found["state"] not in ALIVE:
@@ -94,18 +94,18 @@ def status_of(root: Path, now_ms: int) -> Mapping[str, Any] | None:
 
 
 def _alive(pid: int, born: str | None) -> bool:
-    """Whether the process is there, and is not another one that got the same number later."""
+    """Whether the process exists and is not a later one with the same pid."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return born is None or _born(pid) == born
+    return born is None or _started_ticks(pid) == born
 
 
-def _born(pid: int) -> str | None:
-    """When a process began, in ticks of the kernel since it started; None where the kernel does not say."""
+def _started_ticks(pid: int) -> str | None:
+    """When a process started, in kernel ticks since boot; None where the kernel does not provide it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

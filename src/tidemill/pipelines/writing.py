@@ -1,11 +1,12 @@
-"""One task of a sink: Arrow record batches into topics, in a transaction that the driver ends (see `committing`).
+"""Writes the rows of one sink task: Arrow record batches into topics, in a transaction.
 
-Task i of a sink writes under the transactional id `<sink>-<i>`, a later attempt of it under `<sink>-<i>-<attempt>`: so
-no attempt that Spark has given up can take the id of one whose rows count. Taking the id aborts whatever was left open
-under it. The task does not commit: it hands its producer id and epoch to the driver.
+Task i of a sink uses the transactional id `<sink>-<i>`. A later attempt uses `<sink>-<i>-<attempt>`. So an attempt that
+Spark has abandoned cannot take the id of the attempt whose rows count. Taking an id aborts the open transaction under
+it. The task must not commit. It passes its producer id and epoch to the driver, which ends the transaction (see
+`committing`).
 
-The rows of a partition gather in a draft until a batch is full, however small the Arrow batches are that Spark hands
-over. Drafts are large when there are few of them, and small when there are many: memory stays bounded.
+The rows of a partition are collected in a draft until a batch is full, however small Spark's Arrow batches are. Drafts
+are large when they are few and small when they are many, so memory stays bounded.
 """
 
 import random
@@ -32,23 +33,23 @@ from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX
 
 DRAFTS_BYTES_MAX = 64 * 1024 * 1024
-"""What the drafts of a task take together, unless there are thousands of them."""
+"""The limit for all drafts of a task together, unless there are thousands of them."""
 DRAFT_BYTES_MIN = 16 * 1024
 REQUEST_BYTES = 4 * 1024 * 1024
-"""Batches of several partitions leave together up to here: all leaders of them are asked at the same time."""
+"""Batches of several partitions are sent together up to this size, so that their leaders work at the same time."""
 GATHERED_BYTES = 512 * 1024
-"""Small Arrow batches are put together up to here: each costs some 0.1 ms, however few rows it has."""
+"""Small Arrow batches are concatenated up to this size, because each costs about 0.1 ms, however few rows it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """Which task this is, and which attempt at it."""
+    """The number of a task and of the attempt at it."""
 
     task: int
     attempt: int = 0
 
     def name(self, sink: str) -> str:
-        """Its transactional id."""
+        """The transactional id of this attempt."""
         return f"{sink}-{self.task}-{self.attempt}" if self.attempt else f"{sink}-{self.task}"
 
 
@@ -61,10 +62,13 @@ def write_micro_batch(
     *,
     of: tuple[str, int],
 ) -> Written:
-    """Write the rows of a task of a streaming query, unless they are in the topic; `of` is query and micro-batch."""
+    """Write the rows of a task of a streaming query, unless they are in the topic already.
+
+    `of` is (query, micro-batch).
+    """
     if plan.skips(*of, place.task):
         for _ in batches:
-            pass  # Spark wants its rows taken
+            pass  # Spark requires a writer to consume all rows
         return Written(place.task)
     return TaskWriter(client, options, place, plan.sink).write(batches)
 
@@ -84,7 +88,7 @@ class TaskWriter:
         self._full: dict[TopicPartition, bytearray | memoryview] = {}
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
-        """Write all; what was begun is aborted when anything fails."""
+        """Write all rows. If anything fails, the open transaction is aborted."""
         filled = gathered(batches)
         first = next(filled, None)
         if first is None:
@@ -118,7 +122,7 @@ class TaskWriter:
             except InvalidTransactionTimeout:
                 raise WrongOption(
                     f"kafka.transaction.timeout.ms: {timeout_ms} is more than the broker's "
-                    "transaction.max.timeout.ms; give less"
+                    "transaction.max.timeout.ms; set a smaller value"
                 ) from None
         else:
             self._producer = self._client.init_producer()
@@ -137,7 +141,7 @@ class TaskWriter:
                 self._fill(TopicPartition(topic, index), encoder, which, sender)
 
     def _fill(self, part: TopicPartition, encoder: Encoder, rows: npt.NDArray[np.int64], sender: Sender) -> None:
-        halves = 1 if self._options.compression.codec is Codec.NONE else 2  # a piece, and what was compressed
+        halves = 1 if self._options.compression.codec is Codec.NONE else 2  # an uncompressed and a compressed buffer
         share = max(DRAFT_BYTES_MIN, DRAFTS_BYTES_MAX // (halves * sum(self._counts.values())))
         size = min(self._options.batch_bytes, share)
         begun = self._drafts.pop(part, None)
@@ -147,7 +151,7 @@ class TaskWriter:
             self._drafts[part] = draft
 
     def _close(self, part: TopicPartition, draft: Draft, sender: Sender) -> None:
-        """Make a batch of a draft; it leaves with those of other partitions, but not with another of its own."""
+        """Seal a draft as a batch. A request takes batches of several partitions, but only one of each."""
         if part in self._full or sum(map(len, self._full.values())) >= REQUEST_BYTES:
             self._send(sender)
         producer = self._identity()
@@ -164,7 +168,7 @@ class TaskWriter:
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, encoder: Encoder) -> dict[int, npt.NDArray[np.int64]]:
         count = self._counts[topic]
-        unkeyed = random.randrange(count)  # noqa: S311 - it spreads load, it hides nothing
+        unkeyed = random.randrange(count)  # noqa: S311 - it spreads load and is not used for security
         chosen = encoder.partitions(count, unkeyed, self._options.partitioner)
         if "partition" in rows.schema.names:
             asked = rows.column("partition")
@@ -173,7 +177,7 @@ class TaskWriter:
             if np.any(known & ((given < 0) | (given >= count))):
                 wrong = int(given[known & ((given < 0) | (given >= count))][0])
                 has = f"topic {topic} has no partition {wrong}; it has 0 to {count - 1}"
-                raise WrongOption(f"{has}: leave the column partition out, and keys choose")
+                raise WrongOption(f"{has}: leave out the column partition to choose by key")
             chosen = np.where(known, given, chosen)
         return encoder.dealt(chosen, count)
 
@@ -182,12 +186,12 @@ class TaskWriter:
 
     def _identity(self) -> ProducerIdentity:
         if self._producer is None:
-            raise PipelineError("the task has not begun")
+            raise PipelineError("the task has no producer id because it has not begun")
         return self._producer
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches, none of them empty."""
+    """The same rows in larger batches. Empty batches are left out."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -207,6 +211,6 @@ def _by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
         return
     column = rows.column("topic")
     if column.null_count:
-        raise WrongOption("a row has no topic: fill the column topic or give the option topic")
+        raise WrongOption("a row has no topic; fill the column topic or set the option topic")
     for name in pc.unique(column).to_pylist():
         yield name, rows.filter(pc.equal(column, name))

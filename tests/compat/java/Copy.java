@@ -13,7 +13,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** The copy loop with the Java client: BOOTSTRAP COUNT SEED. Prints its progress; goes on over a broker that is killed. */
+/** The copy loop with the Java client: BOOTSTRAP COUNT SEED. Prints its progress; continues when a broker is killed. */
 public final class Copy {
     private static final String NAME = "copy-java";
 

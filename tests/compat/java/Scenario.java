@@ -29,7 +29,7 @@ import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** One scenario a run: Scenario BOOTSTRAP NAME [protocol]. Prints "ok" last, or dies with what was wrong. */
+/** Runs one scenario: Scenario BOOTSTRAP NAME [protocol]. Prints "ok" at the end, or fails with the cause. */
 public final class Scenario {
     private static final Duration POLL = Duration.ofMillis(200);
     private static final long LIMIT_MS = 60_000;
@@ -118,7 +118,7 @@ public final class Scenario {
         try (KafkaConsumer<String, String> first = member(topic, protocol);
                 KafkaConsumer<String, String> second = member(topic, protocol)) {
             long deadline = System.currentTimeMillis() + LIMIT_MS;
-            // A member that was given a partition late reads it from the start, so what counts is where both are.
+            // A member that gets a partition late reads it from the start, so compare the positions of both.
             while (first.assignment().size() != 2
                     || second.assignment().size() != 2
                     || positions(first) + positions(second) < 400) {

@@ -16,7 +16,7 @@ public class Yarn {
         settings.setInt("yarn.nodemanager.resource.cpu-vcores", 8);
         settings.setBoolean("yarn.nodemanager.pmem-check-enabled", false);
         settings.setBoolean("yarn.nodemanager.vmem-check-enabled", false);
-        // A disk that is nearly full is not what is tried here.
+        // Ignore a nearly full disk, because the tests do not cover it.
         settings.setFloat("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", 100.0f);
         settings.set("yarn.scheduler.capacity.root.queues", "default");
         settings.set("yarn.scheduler.capacity.root.default.capacity", "100");

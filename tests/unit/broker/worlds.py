@@ -1,4 +1,4 @@
-"""A broker without doors on a clock of its own, in a folder or in memory."""
+"""A broker without servers on a clock of its own, in a folder or in memory."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,7 @@
-"""A coordination that several brokers share, on a virtual clock: each may be cut off, and sessions run out.
+"""A coordination store shared by several brokers, on a virtual clock. Brokers can be cut off, and sessions expire.
 
-The store keeps a session for its whole time after the last renewal that arrived; its owner counts from when that
-renewal was sent, and gives up a quarter earlier, as on etcd.
+The store keeps a session for its full time after it received the last renewal. Its owner counts from the time when that
+renewal was sent, and gives up a quarter earlier, as with etcd.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ TOPIC_ID = UUID(int=77)
 
 
 class Store:
-    """What all agree on."""
+    """The shared state."""
 
     def __init__(self) -> None:
         self.entries: dict[str, VersionedValue] = {}
         self.owners: dict[str, StoreSession] = {}
         self.revision = 0
         self.keeps_sessions = False
-        """As etcd does when it comes back: sessions that ran out meanwhile have their whole time again."""
+        """As in a restarted etcd: sessions that expired meanwhile get their full time again."""
         self._history: list[Changed] = []
         self._news = asyncio.Event()
 
     def put(self, key: str, value: bytes | None) -> int:
-        """Write, whatever was there."""
+        """Write unconditionally."""
         self.revision += 1
         if value is None:
             self.entries.pop(key, None)
@@ -59,12 +59,12 @@ class Store:
         return self.revision
 
     def revision_of(self, key: str) -> int:
-        """Where the key is; 0 when it is not there."""
+        """The revision of the key; 0 when it does not exist."""
         found = self.entries.get(key)
         return found.revision if found else 0
 
     async def changes(self, after: int) -> AsyncIterator[Changed]:
-        """Everything later."""
+        """All later changes."""
         while True:
             news = self._news
             for change in self._history[after:]:
@@ -91,11 +91,11 @@ class StoreSession:
         return not self._ended.is_set() and asyncio.get_running_loop().time() < self._until
 
     async def ended(self) -> None:
-        """Wait until it may not."""
+        """Wait until its owner may not act any more."""
         await self._ended.wait()
 
     def end(self) -> None:
-        """Give it back."""
+        """Release the session."""
         self._ended.set()
         if self._reached():
             self._drop()
@@ -112,7 +112,7 @@ class StoreSession:
 
     async def _expire(self) -> None:
         loop = asyncio.get_running_loop()
-        while (left := self._kept_until - loop.time()) > 0 or self._store.keeps_sessions:  # noqa: ASYNC110 -- ends move
+        while (left := self._kept_until - loop.time()) > 0 or self._store.keeps_sessions:  # noqa: ASYNC110 -- the end moves
             await asyncio.sleep(max(left, ANSWER_S))
         self._drop()
 
@@ -124,7 +124,7 @@ class StoreSession:
 
 
 class Line:
-    """The way of one broker to the store, which can be cut."""
+    """The connection of one broker to the store, which can be cut."""
 
     shared = True
 
@@ -139,13 +139,13 @@ class Line:
         return self.store.entries.get(key)
 
     async def get_prefix(self, prefix: str) -> PrefixListing:
-        """All entries whose key begins so."""
+        """All entries whose key has this prefix."""
         await self._reach()
         found = {key: entry for key, entry in self.store.entries.items() if key.startswith(prefix)}
         return PrefixListing(found, self.store.revision)
 
     async def clock(self) -> ClockReading | None:
-        """There is no other clock."""
+        """None: the store has no clock of its own."""
         return None
 
     async def compare_and_put(
@@ -157,7 +157,7 @@ class Line:
         session: CoordinationSession | None = None,
         guard: KeyGuard | None = None,
     ) -> int | None:
-        """Write when nobody was faster."""
+        """Write if the revision is unchanged."""
         await self._reach()
         if self.store.revision_of(key) != revision:
             return None
@@ -171,7 +171,7 @@ class Line:
         return written
 
     async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Changed]:
-        """Every later change; while the way is cut they wait."""
+        """All later changes. They wait while the connection is cut."""
         async for change in self.store.changes(after_revision):
             while self.cut:  # noqa: ASYNC110 -- tests cut by setting a flag
                 await asyncio.sleep(AWAY_S)
@@ -189,7 +189,7 @@ class Line:
             mine.end()
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     async def _reach(self) -> None:
         await asyncio.sleep(AWAY_S if self.cut else ANSWER_S)
@@ -223,7 +223,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, *, controls: bool = False) -> None:
-        """Join, and stay."""
+        """Join the cluster and stay in it."""
         await self.metadata.load()
         self._tasks.append(asyncio.create_task(self.metadata.follow(self._changed)))
         await self.membership.join()
@@ -240,13 +240,13 @@ class Node:
 
 
 def put_topic(store: Store, *replicas: int, partitions: int = 1) -> None:
-    """A topic on these brokers."""
+    """Create a topic on these brokers."""
     infos = tuple(PartitionInfo(index, replicas[0], replicas, replicas, 0) for index in range(partitions))
     store.put("topics/orders", encode_topic(Topic("orders", TOPIC_ID, infos, {}, parse({}))))
 
 
 def play(scenario: Callable[[Store], Awaitable[None]]) -> None:
-    """Run a scenario on a virtual clock; what it leaves running ends with it."""
+    """Run a scenario on a virtual clock. Tasks that it leaves running are cancelled."""
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
 
@@ -266,7 +266,7 @@ def play(scenario: Callable[[Store], Awaitable[None]]) -> None:
 
 
 async def until(reached: Callable[[], bool], what: str, within_s: float = 60.0) -> float:
-    """Wait until something is so; when it was."""
+    """Wait until the condition holds, and return the time."""
     loop = asyncio.get_running_loop()
     end = loop.time() + within_s
     while not reached():

@@ -1,4 +1,4 @@
-"""A door with a real broker behind it whose records are in memory, and a client that speaks in bytes."""
+"""A Kafka server with a real broker whose records are in memory, and a client that sends bytes."""
 
 import asyncio
 import io
@@ -38,7 +38,7 @@ def clock_ms() -> int:
 async def kafka_door(
     folder: Path, settings: dict[str, str] | None = None, router: ApiTable | None = None
 ) -> AsyncIterator[KafkaServer]:
-    """A broker and its door on a free port."""
+    """A broker and its Kafka server on a free port."""
     coordination = await LocalCoordination.open(folder)
     world = BrokerEnvironment(coordination, MemoryTopics(MemoryLogStore, clock_ms), clock_ms, uuid.uuid4)
     broker = make_broker(world, parse({"group.initial.rebalance.delay.ms": "0", **(settings or {})}))
@@ -56,7 +56,7 @@ async def kafka_door(
 
 @contextmanager
 def door_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iterator[KafkaServer]:
-    """The same in a thread of its own, for clients that block."""
+    """The same in a thread of its own, for blocking clients."""
     ready = threading.Event()
     found: list[KafkaServer] = []
     stops: list[Callable[[], object]] = []
@@ -74,7 +74,7 @@ def door_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iter
     def run() -> None:
         try:
             uvloop.run(serve())
-        except BaseException as error:  # noqa: BLE001 - told to the test below
+        except BaseException as error:  # noqa: BLE001 - raised in the test below
             failures.append(error)
         finally:
             ready.set()
@@ -94,7 +94,7 @@ def door_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iter
 
 
 class RawClient:
-    """A connection that is driven by hand."""
+    """A connection that a test controls byte by byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -130,7 +130,7 @@ class RawClient:
             return await self.reader.readexactly(size)
 
     async def ended(self) -> bool:
-        """Whether the server ends the connection."""
+        """Whether the server closes the connection."""
         async with asyncio.timeout(LIMIT_S):
             try:
                 return await self.reader.read(1) == b""
@@ -195,7 +195,7 @@ def _ms(count: int) -> Any:
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run a test on the loop that the broker has in production."""
+    """Run a test on the event loop that the broker uses in production."""
 
     async def limited() -> None:
         async with asyncio.timeout(120):

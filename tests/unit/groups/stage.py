@@ -1,7 +1,7 @@
-"""The groups' core on a stage: one shard, a journal in memory that can refuse or be read again, time by hand.
+"""A test harness for the core of groups: one shard, an in-memory journal and a manual clock.
 
-Members have short names; the stage remembers what each was last told (id, generation, epoch, partitions), as a client
-would, and says it again where a request needs it.
+The journal can fail or be replayed. Members have short names. The harness remembers the last response of each (id,
+generation, epoch, partitions), as a client would, and sends these values in later requests.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ LIMITS = GroupLimits(initial_rebalance_delay_ms=0)
 
 @dataclass
 class Client:
-    """What a member knows of itself."""
+    """The state that a member knows of itself."""
 
     name: str
     member_id: str = ""
@@ -68,7 +68,7 @@ class Stage:
     # -- time and the journal
 
     def perform(self, group_id: str, decide: Callable[[int], GroupStep]) -> None:
-        """What the coordinator does: decide, make durable, replay, answer."""
+        """Do what the coordinator does: decide, make durable, replay, answer."""
         step = decide(self.now_ms)
         group = self.shard.groups.get(group_id)
         outbox = group.outbox if group is not None else []
@@ -103,7 +103,7 @@ class Stage:
         return answers
 
     def wait(self, milliseconds: int) -> None:
-        """Let time pass; every deadline on the way is kept at its time."""
+        """Advance the clock. Every deadline on the way fires at its time."""
         until_ms = self.now_ms + milliseconds
         while True:
             due = min(((group.wake_ms, name) for name, group in self.shard.groups.items()), default=(NEVER_MS, ""))
@@ -116,7 +116,7 @@ class Stage:
         self.now_ms = until_ms
 
     def crash(self) -> None:
-        """Forget everything but the journal."""
+        """Lose everything except the journal."""
         self.shard = Shard(self.limits)
         for key, value in self.journal:
             entry = decode(key, value)
@@ -176,7 +176,7 @@ class Stage:
             self.shard.drop_unused(group_id)
 
     def enter(self, group_id: str, name: str, **options: object) -> None:
-        """Join as a newer client does: the id first."""
+        """Join like a newer client: get an id first."""
         self.join(group_id, name, **options)  # type: ignore[arg-type]  # the options are join's own
         if self.client(name).generation == -1 and self.client(name).member_id and self.client(name).instance_id is None:
             self.join(group_id, name, **options)  # type: ignore[arg-type]  # the options are join's own
@@ -256,7 +256,7 @@ class Stage:
         self.catalog = TopicCatalog(self.catalog.version + 1, self.topics.values())
 
     def pulse(self, group_id: str, name: str, **changes: object) -> HeartbeatAnswer:
-        """One heartbeat of a consumer group's member; it owns at once what it is given."""
+        """One heartbeat of a consumer group's member. It owns assigned partitions at once."""
         client = self.client(name)
         client.member_id = client.member_id or f"{name}-member"
         request = HeartbeatRequest(
@@ -294,7 +294,7 @@ class Stage:
         return answers[0]
 
     def settle(self, group_id: str, names: str) -> None:
-        """Heartbeats all around until nothing changes any more."""
+        """Send heartbeats of all members until nothing changes."""
         for _ in range(20):
             size = len(self.journal)
             for name in names.split():
@@ -304,5 +304,5 @@ class Stage:
         raise AssertionError("the group does not come to rest")
 
     def indexes(self, name: str) -> list[int]:
-        """The partitions that a member has, by number alone."""
+        """The partition numbers of a member."""
         return sorted(index for _, index in self.client(name).owned)

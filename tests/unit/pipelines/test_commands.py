@@ -55,7 +55,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["pipeline", "run", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"error: {tmp_path}/pipeline.yml: nme is not known; did you mean name?\n"
     assert main(["pipeline", "audit", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith(f"error: there is no lake at {tmp_path}")
+    assert capsys.readouterr().err.startswith(f"error: no lake exists at {tmp_path}")
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         (
             "run shop --conf memory=2g",
-            "--conf memory is no setting of Spark; they are named like spark.executor.memory",
+            "--conf memory is not a Spark setting; their names look like spark.executor.memory",
         ),
         (
             "run shop --master k8s",
             "--master is k8s; write local[4], spark://host:7077, yarn or k8s://https://host:6443",
         ),
-        ("run shop --runner fast", "there is no runner fast; use one of streaming, declarative"),
-        ("archive orders --to lake --remote x", "--remote is x; write sc://host:15002, the address of a Spark Connect"),
-        ("report --to shop/pipeline.yml", "--to shop/pipeline.yml is a file; name a folder"),
+        ("run shop --runner fast", "there is no runner fast; there are streaming, declarative"),
+        ("archive orders --to lake --remote x", "--remote x is not a Spark Connect address; write sc://host:15002"),
+        ("report --to shop/pipeline.yml", "--to is shop/pipeline.yml, which is a file; name a folder"),
         *(
             (
                 f"{words} {place}",

@@ -123,22 +123,22 @@ def test_a_lost_file_a_lost_commit_and_a_damaged_commit_are_told(tmp_path: Path)
     for batch in range(3):
         add(lake, batch, rows(0, range(batch * 2, batch * 2 + 2)))
     (lake.root / lake.files()[0].path).unlink()
-    with pytest.raises(LakeDamaged, match=r"parquet is gone, but a commit names it$"):
+    with pytest.raises(LakeDamaged, match=r"parquet is missing, but a commit names it;"):
         audit(lake)
     (lake.root / LOG / "000000000001.json").unlink()
-    with pytest.raises(LakeDamaged, match=r"commit 1 of .* is gone"):
+    with pytest.raises(LakeDamaged, match=r"commit 1 of .* is missing"):
         lake.files()
     with pytest.raises(LakeDamaged, match="is not a commit"):
         read_commit("x.json", '{"number": 1}')
 
 
 def test_folders_keep_their_format_and_are_told_when_they_are_no_lake(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="there is no lake at"):
+    with pytest.raises(PipelineError, match="no lake exists at"):
         existing_lake(tmp_path)
-    with pytest.raises(PipelineError, match="there is no format orc"):
+    with pytest.raises(PipelineError, match="format orc does not exist"):
         open_lake(tmp_path, "orc")
     (tmp_path / "orders" / LOG).mkdir(parents=True)
-    with pytest.raises(PipelineError, match=r"there is no lake at .*; there is .*/orders$"):
+    with pytest.raises(PipelineError, match=r"no lake exists at .*; did you mean .*/orders\?$"):
         existing_lake(tmp_path)
 
 

@@ -112,7 +112,7 @@ def test_assigned_partitions() -> None:
     [
         (
             {"subscribe": "a", "assign": "{}"},
-            "give one of assign, subscribe, subscribePattern; here is assign and subscribe",
+            "set one of assign, subscribe, subscribePattern; found assign and subscribe",
         ),
         ({"subscribe": ","}, "subscribe names no topic"),
         ({"subscribe": "a/b"}, "subscribe: 'a/b' is not a topic name"),
@@ -125,13 +125,16 @@ def test_assigned_partitions() -> None:
         ({"subscribe": "a", "kafka.isolation.level": "none"}, "kafka.isolation.level: 'none' is none of"),
         ({"subscribe": "a", "endingOffsets": "latest"}, "endingOffsets is for batch queries"),
         ({"subscribe": "a", "pushFilters": "true"}, "pushFilters is for batch queries"),
-        ({"subscribe": "a", "failOnDataLos": "true"}, "there is no option failondatalos; did you mean failOnDataLoss?"),
-        ({"subscribe": "a", "xyz": "1"}, "there is no option xyz"),
+        (
+            {"subscribe": "a", "failOnDataLos": "true"},
+            "option failondatalos does not exist; did you mean failOnDataLoss?",
+        ),
+        ({"subscribe": "a", "xyz": "1"}, "option xyz does not exist"),
         (
             {"subscribe": "a", "sasl.username": "u"},
-            "there is no option sasl.username; did you mean kafka.sasl.username?",
+            "option sasl.username does not exist; did you mean kafka.sasl.username?",
         ),
-        ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset: write startingOffsets"),
+        ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset: set startingOffsets"),
         ({"subscribe": "a", "kafka.value.deserializer": "x"}, "convert them in the query: CAST(value AS STRING)"),
         (
             {"subscribe": "a", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
@@ -144,10 +147,13 @@ def test_assigned_partitions() -> None:
         ),
         ({"subscribe": "a", "startingTimestamp": "now"}, "startingTimestamp: 'now' is not a time in milliseconds"),
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": "x"}}'}, "startingOffsets: a has '0': 'x'"),
-        ({"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, "startingOffsets: -3 is no offset of a-0"),
+        (
+            {"subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'},
+            "startingOffsets: -3 is not a valid offset for a-0",
+        ),
         ({"subscribe": "a", "startingOffsets": '{"a": 4}'}, "the partitions of a are not an object"),
         ({"subscribe": "a", "startingOffsets": "4"}, "startingOffsets: '4' is not earliest, latest or JSON"),
-        ({"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "-1 is no time for a-0"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "-1 is not a valid time for a-0"),
     ],
 )
 def test_one_line_for_what_is_wrong(given: dict[str, str], line: str) -> None:
@@ -171,7 +177,7 @@ def test_the_rows_of_an_arrow_batch_have_a_default() -> None:
 
 def test_a_batch_query_cannot_begin_at_the_end() -> None:
     for which, word in (("startingOffsets", "latest"), ("endingOffsets", "earliest")):
-        with pytest.raises(WrongOption, match=f"{which}: {word} is not possible in a batch query"):
+        with pytest.raises(WrongOption, match=f"{which}: {word} is not allowed in a batch query"):
             parse_source({**SERVERS, "subscribe": "a", which: word}, streaming=False)
 
 
@@ -187,7 +193,7 @@ def test_every_partition_has_to_be_named_and_no_other() -> None:
     position = parse_offsets("startingOffsets", '{"a": {"0": 5}}')
     with pytest.raises(WrongOption, match="startingOffsets: a-1 is missing"):
         position.questions([A0, A1])
-    with pytest.raises(WrongOption, match="startingOffsets: a-0 is no partition that the query reads"):
+    with pytest.raises(WrongOption, match="startingOffsets: a-0 is not a partition that the query reads"):
         position.questions([])
 
 
@@ -197,7 +203,7 @@ def test_the_level_of_a_codec_is_that_of_its_own_option() -> None:
         found = parse_sink({**SERVERS, "kafka.compression.type": codec, **levels}).compression
         assert (found.codec.name.lower(), found.level) == (codec, level)
     assert parse_sink({**SERVERS, "kafka.compression.type": "zstd"}).compression.level == 1
-    with pytest.raises(WrongOption, match=r"^kafka\.compression\.gzip\.level: 10 is not 1 to 9$"):
+    with pytest.raises(WrongOption, match=r"^kafka\.compression\.gzip\.level: 10 is not between 1 and 9$"):
         parse_sink({**SERVERS, "kafka.compression.gzip.level": "10"})
 
 

@@ -177,7 +177,7 @@ def test_offsets_that_are_told_as_text_are_understood() -> None:
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with (
         hold(tmp_path / "lock", "shop"),
-        pytest.raises(Busy, match=f"process {os.getpid()} is at work on shop"),
+        pytest.raises(Busy, match=f"process {os.getpid()} is working on shop"),
         hold(tmp_path / "lock", "shop"),
     ):
         pass

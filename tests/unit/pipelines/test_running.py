@@ -76,7 +76,7 @@ def test_queries_run_until_all_have_ended() -> None:
         (Query(alive=False), "out: the query's thread died"),
         (
             Query(ConnectionRefusedError(111, "Connection refused")),
-            r"Spark is gone \(.*Connection refused\); run it again",
+            r"Spark has ended \(.*Connection refused\); run the command again",
         ),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_wrong_place_is_told_before_anything_starts(where: Where, line: str, m
     "master", ["spark://127.0.0.1:1,127.0.0.1:2", "k8s://https://127.0.0.1:1", "k8s://127.0.0.1:1"]
 )
 def test_a_master_that_does_not_answer_is_told_at_once(master: str) -> None:
-    with pytest.raises(PipelineError, match=f"no master answers at {master} .*refused.*; is it up"):
+    with pytest.raises(PipelineError, match=f"no master answers at {master} .*refused.*; check that it runs"):
         check_where(Where(master))
 
 
@@ -148,7 +148,9 @@ def test_kubernetes_needs_an_image_wherever_it_is_named(monkeypatch: pytest.Monk
     with socket.create_server(("127.0.0.1", 0)) as server:
         master = f"k8s://http://127.0.0.1:{server.getsockname()[1]}"
         for lacking in ({}, {"spark.kubernetes.namespace": "shop"}):
-            with pytest.raises(WrongOption, match=f"--master {master} needs {named}: an image of Spark with Tidemill"):
+            with pytest.raises(
+                WrongOption, match=f"--master {master} needs {named}; set it to an image of Spark with Tidemill"
+            ):
                 check_where(Where(master, settings=lacking))
         check_where(Where(master, settings={named: "x"}))
         check_where(Where(master, settings={"spark.kubernetes.executor.container.image": "x"}))
@@ -198,8 +200,8 @@ def test_settings_of_spark() -> None:
     assert parse_settings(["spark.a=b=c", "spark.d="]) == {"spark.a": "b=c", "spark.d": ""}
     for wrong, line in {
         "spark.a": "--conf is spark.a; write a setting of Spark",
-        "a=b": "--conf a is no setting of Spark; they are named like",
-        "=b": "--conf  is no setting of Spark",
+        "a=b": "--conf a is not a Spark setting; their names look like",
+        "=b": "--conf  is not a Spark setting",
         "spark.master=local": "--conf spark.master is not set like this; give --master",
     }.items():
         with pytest.raises(WrongOption, match=line):
@@ -212,7 +214,7 @@ def test_a_spark_that_does_not_start_is_one_line(tmp_path: Path, monkeypatch: py
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setattr("tidemill.pipelines.spark.quiet_session.session", session)
-    line = f"^Spark does not start on local: no heap; all that Spark said is in {tmp_path}/spark.log$"
+    line = f"^Spark did not start on local: no heap; Spark's output is in {tmp_path}/spark.log$"
     with pytest.raises(PipelineError, match=line), quiet_session("local", "test", tmp_path, {}, print, verbose=False):
         pass
 
@@ -225,7 +227,7 @@ def test_a_missing_client_of_spark_connect_is_named(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(
             "tidemill.pipelines.spark.remote.find_spec", lambda name: None if name == "grpc_status" else found(name)
         )
-        with pytest.raises(PipelineError, match="Spark Connect needs grpcio-status: pip install"):
+        with pytest.raises(PipelineError, match="Spark Connect needs grpcio-status; run: pip install"):
             check_where(where)
 
 

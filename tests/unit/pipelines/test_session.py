@@ -25,7 +25,7 @@ def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 def test_a_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(tidemill.spark.JavaMissing, match="where there is no bin/java"):
+    with pytest.raises(tidemill.spark.JavaMissing, match="which has no bin/java"):
         tidemill.spark.session()
 
 
@@ -34,7 +34,7 @@ def test_a_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     [
         ('openjdk version "11.0.2" 2019-01-15', "bin/java is Java 11; Spark needs Java 17 or newer: "),
         ('java version "1.8.0_202"', "bin/java is Java 8; Spark needs Java 17 or newer: "),
-        ("segmentation fault", "bin/java does not tell its version; Spark needs Java 17 or newer: "),
+        ("segmentation fault", "bin/java -version prints no version; Spark needs Java 17 or newer: "),
     ],
 )
 def test_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, line: str) -> None:

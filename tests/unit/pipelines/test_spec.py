@@ -143,7 +143,11 @@ def test_everything_is_understood() -> None:
         ),
         ("sinks.delta.delta", "HDFS:/x", "p.yml: sinks.delta.delta is wrong: 'HDFS:/x' has the scheme hdfs:, which is"),
         ("sinks.iceberg.iceberg", "~/x", "p.yml: sinks.iceberg.iceberg is wrong: '~/x' has a ~ that was not expanded"),
-        ("sinks.files.parquet", "${NO}/x", "p.yml: sinks.files.parquet names ${NO}, which the environment does not"),
+        (
+            "sinks.files.parquet",
+            "${NO}/x",
+            "p.yml: sinks.files.parquet names ${NO}, which is not set in the environment",
+        ),
         ("sinks.files.parquet", 7, "p.yml: sinks.files.parquet is a number, not a text"),
         ("sinks.table.clickhouse", "chdb:gs://b/x", "p.yml: sinks.table.clickhouse is wrong: chdb: 'gs://b/x' has the"),
         (
@@ -167,13 +171,13 @@ def test_everything_is_understood() -> None:
         (
             "client",
             {"sasl.password": "${NOWHERE}"},
-            "p.yml: client.sasl.password names ${NOWHERE}, which the environment",
+            "p.yml: client.sasl.password names ${NOWHERE}, which is not set in the environment",
         ),
         ("spark", "fast", "p.yml: spark is a text, not a mapping of names to values"),
         (
             "spark",
             {"executor.memory": "2g"},
-            "p.yml: spark.executor.memory is no setting of Spark; they are named like",
+            "p.yml: spark.executor.memory is not a Spark setting; their names look like",
         ),
         ("spark", {"spark.master": "yarn"}, "p.yml: spark.spark.master is not set like this; give --master"),
         ("spark", {"spark.app.id": None}, "p.yml: spark.spark.app.id is missing"),
@@ -244,12 +248,12 @@ def test_a_query_is_a_transformation(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("drop table orders", "a.sql: DROP is not possible here: a transformation is one query, SELECT or WITH"),
-        ("/* x */ Create table t as select 1", "a.sql: CREATE is not possible here"),
-        ("insert into t select 1", "a.sql: INSERT is not possible here"),
-        ("with a as (select 1) insert overwrite t select * from a", "a.sql: INSERT is not possible here"),
-        ("set spark.x = 1", "a.sql: SET is not possible here"),
-        (" -- nothing\n", "a.sql: there is no query in it"),
+        ("drop table orders", "a.sql: DROP is not allowed; a transformation is one query: SELECT or WITH"),
+        ("/* x */ Create table t as select 1", "a.sql: CREATE is not allowed"),
+        ("insert into t select 1", "a.sql: INSERT is not allowed"),
+        ("with a as (select 1) insert overwrite t select * from a", "a.sql: INSERT is not allowed"),
+        ("set spark.x = 1", "a.sql: SET is not allowed"),
+        (" -- nothing\n", "a.sql contains no query"),
     ],
 )
 def test_what_spark_would_do_at_once_is_refused(text: str, line: str) -> None:
@@ -282,7 +286,7 @@ def test_a_column_with_the_name_of_a_view_makes_no_circle(tmp_path: Path) -> Non
 
 def test_the_parameters_of_a_function_are_its_views() -> None:
     assert parameters("a.py", "def a(orders, clicks): ...", "a") == ("orders", "clicks")
-    with pytest.raises(WrongSpec, match=r"a\.py: there is no function b"):
+    with pytest.raises(WrongSpec, match=r"a\.py: function b is missing"):
         parameters("a.py", "def a(orders): ...", "b")
     with pytest.raises(WrongSpec, match=r"a\.py: line 1 is not Python"):
         parameters("a.py", "def a(:", "a")
@@ -302,23 +306,23 @@ def test_the_example_is_right_and_is_found(tmp_path: Path) -> None:
 
 
 def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongSpec, match="make a pipeline with: tidemill pipeline init"):
+    with pytest.raises(WrongSpec, match="create a pipeline with: tidemill pipeline init"):
         load(tmp_path)
     (tmp_path / "pipeline.yml").write_text("a: [", encoding="utf-8")
-    with pytest.raises(WrongSpec, match="it is not YAML"):
+    with pytest.raises(WrongSpec, match="is not valid YAML"):
         load(tmp_path)
     (tmp_path / "pipeline.yml").write_text("sinks:\n  out: {}\n  more: {}\n  out: {}\n", encoding="utf-8")
-    with pytest.raises(WrongSpec, match=r"out is there twice .* line 4, column 3"):
+    with pytest.raises(WrongSpec, match=r"the key out occurs twice .* line 4, column 3"):
         load(tmp_path)
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(GOOD), encoding="utf-8")
-    with pytest.raises(WrongSpec, match=r"transformations\.revenue\.file: there is no "):
+    with pytest.raises(WrongSpec, match=r"transformations\.revenue\.file: .* does not exist"):
         load(tmp_path)
     (tmp_path / "transformations").mkdir()
     (tmp_path / "transformations" / "revenue.sql").write_bytes(b"SELECT '\xf6'")
-    with pytest.raises(WrongSpec, match=r"revenue\.sql: it is not text in UTF-8"):
+    with pytest.raises(WrongSpec, match=r"revenue\.sql is not UTF-8 text"):
         load(tmp_path)
     (tmp_path / "transformations" / "revenue.py").write_text("def revenue(ordes): ...", encoding="utf-8")
     python = changed("transformations.revenue.file", "transformations/revenue.py")
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(python), encoding="utf-8")
-    with pytest.raises(WrongSpec, match=r"revenue\(ordes\): there is no view ordes; there are clicks, orders"):
+    with pytest.raises(WrongSpec, match=r"revenue\(ordes\): view ordes does not exist; there are clicks, orders"):
         load(tmp_path)

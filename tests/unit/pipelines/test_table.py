@@ -79,7 +79,7 @@ def test_a_table_is_what_a_dictionary_would_be(tmp_path_factory: pytest.TempPath
 
 
 def test_an_archive_is_no_table() -> None:
-    with pytest.raises(PipelineError, match="is not of a table by key"):
+    with pytest.raises(PipelineError, match="does not belong to a table by key"):
         by_bucket([LakeFile("date=2026-11-16/a.parquet", 1, 1, 0, 0, 0)])
 
 

@@ -1,4 +1,4 @@
-"""kafka-python's batches; importing it warns about its own use of importlib, which is not our concern."""
+"""kafka-python's batches. Importing kafka-python warns about its use of importlib, so the warning is ignored here."""
 
 import warnings
 

@@ -1,6 +1,6 @@
 """Timelines on a virtual clock.
 
-An event loop that jumps to the next timer, a wall clock that tests can set, and consumers that keep what they get.
+The event loop jumps to the next timer. Tests can set the wall clock, and consumers store their messages.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _Jumping(selectors.SelectSelector):
-    """Does not wait: what would be waited for is added to the clock."""
+    """Does not wait, but adds the waiting time to the clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class World:
-    """The clocks of one virtual machine; `jump_ms` sets the wall clock."""
+    """The clocks of one virtual machine. `jump_ms` sets the wall clock."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
@@ -64,7 +64,7 @@ class World:
         self.wall_offset_ms += ms
 
     def true_ms(self) -> float:
-        """The time by a clock that nobody sets."""
+        """The time of the monotonic clock."""
         return START_MS + self.loop.time() * 1_000
 
     def _steady_ns(self) -> int:
@@ -76,7 +76,7 @@ class World:
 
 @dataclass(slots=True)
 class Received:
-    """A lease as a consumer got it, by the true clock."""
+    """A lease as a consumer received it, with the time of the monotonic clock."""
 
     at_ms: float
     granted: Granted
@@ -102,13 +102,13 @@ class Fleet:
     muted: set[str] = field(default_factory=set)
     """Consumers that do not answer pings."""
     treat: Callable[[Received], None] | None = None
-    """What consumers do with what they get."""
+    """What consumers do with a received message."""
 
     def now_ms(self) -> int:
         return round(self.world.true_ms())
 
     def consumer(self, name: str = "line", **terms: Any) -> TimelineConsumer:
-        """Connect a consumer that keeps what it gets and does nothing with it."""
+        """Connect a consumer that only stores its messages."""
         terms.setdefault("id", "w1")
 
         def push(granted: list[Granted]) -> None:
@@ -121,7 +121,7 @@ class Fleet:
         return self.dispatcher.attach(name, ConsumerTerms(**terms), push=push, end=self.ended.append)
 
     async def answer_pings(self) -> None:
-        """What the door does: tell the dispatcher that consumers are alive."""
+        """Report consumers as alive to the dispatcher, as the server does."""
         while True:
             for timeline in self.dispatcher.timelines():
                 for consumer in self.dispatcher.consumers(timeline.name):
@@ -138,7 +138,7 @@ class Fleet:
         return await self.dispatcher.settle(name, commands)
 
     async def until(self, condition: Callable[[], bool], limit_s: float = 600) -> None:
-        """Let virtual time pass until something is so."""
+        """Advance virtual time until the condition holds."""
         ends_s = self.world.loop.time() + limit_s
         while not condition():
             assert self.world.loop.time() < ends_s, "it did not happen"

@@ -1,4 +1,4 @@
-"""A coordinator with a journal in memory, markers that can be made to fail, and a clock that is moved by hand."""
+"""A coordinator with an in-memory journal, markers that can be made to fail, and a manual clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,7 +13,7 @@ from tidemill.transactions.interface import TransactionLimits, TransactionMarker
 
 
 class MemoryJournal:
-    """Records that outlive the coordinator; `fail_next` makes one append fail, as a full disk would."""
+    """Records that survive the coordinator. `fail_next` makes one append fail, like a full disk."""
 
     partitions = 2
 
@@ -21,7 +21,7 @@ class MemoryJournal:
         self.records: list[list[tuple[bytes | None, bytes | None]]] = [[] for _ in range(self.partitions)]
         self.fail_next = False
         self.between: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
-        """What happens between two records that are read."""
+        """Called between two records that are read."""
 
     def partition_of(self, key: str) -> int:
         return sum(key.encode()) % self.partitions
@@ -43,12 +43,12 @@ class MemoryJournal:
 
 
 async def lead_all(coordinator: TransactionCoordinator) -> None:
-    """Let a coordinator lead every partition of its journal."""
+    """Make a coordinator lead every partition of its journal."""
     await take_over(coordinator, dict.fromkeys(range(MemoryJournal.partitions), 0))
 
 
 class World:
-    """What stays when the coordinator is restarted."""
+    """The state that survives a restart of the coordinator."""
 
     def __init__(self) -> None:
         self.journal = MemoryJournal()
@@ -90,5 +90,5 @@ class World:
 
 
 def partitions(*names: str) -> set[TopicPartition]:
-    """`partitions("a-0", "b-1")`."""
+    """Partitions by name: `partitions("a-0", "b-1")`."""
     return {TopicPartition(topic, int(index)) for topic, _, index in (name.rpartition("-") for name in names)}

@@ -1,1 +1,1 @@
-"""What a pipeline decides without asking anybody: options, positions, ranges of offsets, marks of written batches."""
+"""Decisions of a pipeline that need no I/O: options, positions, offset ranges, and which batches are written."""

@@ -1,4 +1,4 @@
-"""Where tables are: a ClickHouse server, or the folder of the embedded engine chDB."""
+"""Addresses of tables: a ClickHouse server, or the folder of the embedded engine chDB."""
 
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -27,11 +27,11 @@ class TableAddress(NamedTuple):
 
 
 def parse_address(url: str) -> TableAddress:
-    """`chdb:folder`, or `http[s]://user:password@host:port/database` (`clickhouse://` is http)."""
+    """Parse `chdb:folder` or `http[s]://user:password@host:port/database` (`clickhouse://` means http)."""
     if url.startswith(EMBEDDED):
         path = url.removeprefix(EMBEDDED).removeprefix("//")
         if not path:
-            raise WrongOption(f"{url!r} names no folder: write chdb:path/of/a/folder")
+            raise WrongOption(f"{url!r} names no folder; write chdb:path/of/a/folder")
         try:
             return TableAddress(path=local_path(path))
         except UnsupportedLocation as error:
@@ -40,7 +40,7 @@ def parse_address(url: str) -> TableAddress:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise WrongOption(f"{url!r} is no address: {error}") from None
+        raise WrongOption(f"{url!r} is not an address: {error}") from None
     if parts.scheme not in {"http", "https", "clickhouse"} or not host:
         raise WrongOption(f"{url!r} is neither http[s]://host:port/database nor chdb:folder")
     secure = parts.scheme == "https"

@@ -1,4 +1,4 @@
-"""How a Kafka broker is reached: its address, and what the client is told beside it, in Kafka's spelling."""
+"""The connection to a Kafka broker: its address and the client's settings, in Kafka's spelling."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,7 +11,8 @@ from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.properties import parse_properties
 
 PATIENCE = {"socket.connection.setup.timeout.ms": "30000"}
-"""A pipeline has asked the broker before it starts: one that does not answer later on restarts, and is waited for."""
+"""A pipeline has reached the broker before it starts. A broker that stops answering later is restarting, so wait for
+it."""
 SERVERS, GROUP = "bootstrap.servers", "group.id"
 PIPELINE_NAMES = (
     LOGIN_NAMES
@@ -25,30 +26,30 @@ PIPELINE_NAMES = (
         "transaction.timeout.ms",
     }
 )
-"""What a pipeline makes use of."""
+"""The client settings that a pipeline uses."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 ELSEWHERE = {
-    SERVERS: "is what --bootstrap says",
-    GROUP: "is made of the command and the topic, so that each shows its own lag; `tidemill consume` has --group",
+    SERVERS: "is not set like this; give --bootstrap",
+    GROUP: "is made of the command and the topic, so that each shows its own lag; use `tidemill consume --group`",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaBroker:
-    """A broker, and how to be let in there."""
+    """A broker and the client settings for it, such as credentials."""
 
     servers: str
     client: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Has passwords: it is not shown."""
+    """May contain passwords, so `repr` leaves it out."""
 
     @property
     def options(self) -> dict[str, str]:
-        """What the client of this package is told."""
+        """The options for the client of this package."""
         return {SERVERS: self.servers, **self.client}
 
     @property
     def kafka(self) -> dict[str, str]:
-        """What sources and sinks of Spark are told."""
+        """The options for Spark's sources and sinks."""
         return {f"kafka.{name}": value for name, value in {**PATIENCE, **self.options}.items()}
 
 
@@ -61,16 +62,16 @@ def parse_client(
     understood: Collection[str],
     read: Callable[[str], str],
 ) -> KafkaBroker:
-    """A broker as it is written on a command line: its address, and name=value or a file of such lines, in any number.
+    """Parse a broker from a command line: its address and any number of settings or settings files.
 
-    Of two values for a name the later counts. A file may name the broker, for a command line that does not. Whoever
-    writes a name by hand means it: one that is not `understood` is refused. In a file, which often serves several
-    programs, it is left alone.
+    Each of `given` is name=value or the name of a file of such lines. The last value of a name counts. A file may name
+    the broker if the command line does not. A name on the command line that is not `understood` is refused, because the
+    user meant it. In a file it is ignored, because files often serve several programs.
     """
     client: dict[str, str] = {}
     for each in given:
-        source, told = _said(each, understood, read)
-        for name, text in told.items():
+        source, settings = _settings_of(each, understood, read)
+        for name, text in settings.items():
             try:
                 client[name] = filled(text, environment)
             except WrongOption as error:
@@ -85,19 +86,19 @@ def parse_client(
     return broker
 
 
-def _said(given: str, understood: Collection[str], read: Callable[[str], str]) -> tuple[str, Mapping[str, str]]:
-    """What one --client says, and how an error about it begins."""
+def _settings_of(given: str, understood: Collection[str], read: Callable[[str], str]) -> tuple[str, Mapping[str, str]]:
+    """The settings of one --client, and the beginning of an error about it."""
     name, found, value = given.partition("=")
     if not found:
         return f"--client {given}: ", _in_file(given, read)
     if not name:
-        raise WrongOption(f"--client {given} has no name; write for example security.protocol=SASL_SSL")
+        raise WrongOption(f"--client {given} has no name; write, for example, security.protocol=SASL_SSL")
     if name in ELSEWHERE:
         raise WrongOption(f"--client {name} {ELSEWHERE[name]}")
     if name not in understood and name not in REFUSED:
         near = get_close_matches(name, understood, n=1, cutoff=0.75)
-        hint = f"did you mean {near[0]}?" if near else "it takes client.id and how to be let in: sasl.*, ssl.*"
-        raise WrongOption(f"--client {name} means nothing to this command; {hint}")
+        hint = f"did you mean {near[0]}?" if near else "it takes client.id, security.protocol, sasl.* and ssl.*"
+        raise WrongOption(f"--client {name} is not a setting of this command; {hint}")
     return "--client ", {name: value}
 
 
@@ -114,8 +115,8 @@ def _in_file(name: str, read: Callable[[str], str]) -> dict[str, str]:
 
 
 def filled(text: str, environment: Mapping[str, str]) -> str:
-    """The text with what the environment has for each `${NAME}`, so that no password need be written down."""
+    """Replace each `${NAME}` by its environment variable, so that passwords need not be written down."""
     for name in _VARIABLE.findall(text):
         if name not in environment:
-            raise WrongOption(f"names ${{{name}}}, which the environment does not have")
+            raise WrongOption(f"names ${{{name}}}, which is not set in the environment")
     return _VARIABLE.sub(lambda found: environment[found[1]], text)

@@ -1,31 +1,33 @@
-"""What can be wrong with a query, each in one line that says what to do."""
+"""Errors of a query. Each is one line that says what to do."""
 
 from tidemill.model.errors import TidemillError
 
 
 class PipelineError(TidemillError):
-    """The query cannot go on."""
+    """The query cannot continue."""
 
 
 class WrongOption(PipelineError):
-    """An option has no such value."""
+    """An option has an invalid value."""
 
 
 class DataLost(PipelineError):
-    """Records that the query has not read yet are gone. The line ends with one of the two below, or with what a command
-    that has other words for it makes of that."""
+    """Records were deleted before the query read them.
+
+    The message ends with one of the two constants below. A command replaces it by its own option.
+    """
 
 
-GO_ON = "set failOnDataLoss=false to go on with what is there"
-GO_ON_ANEW = "set failOnRecreation=false to go on with the new one"
+GO_ON = "set failOnDataLoss=false to continue with the records that are left"
+GO_ON_ANEW = "set failOnRecreation=false to continue with the new topic"
 
 
-SKIP_UNREADABLE = "set failOnUnreadable=false to leave such batches out"
+SKIP_UNREADABLE = "set failOnUnreadable=false to skip such batches"
 
 
 class LayoutChanged(PipelineError):
-    """A micro-batch that was written in part has other tasks now."""
+    """A partly written micro-batch has another number of tasks now."""
 
 
 class SinkFenced(PipelineError):
-    """What a sink had begun was taken from it."""
+    """Another driver took the sink's transactional id, or a transaction of the sink was aborted."""

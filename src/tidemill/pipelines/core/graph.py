@@ -1,4 +1,4 @@
-"""Which views a transformation reads, and the order in which views can be made; what is no transformation."""
+"""Finds which views a transformation reads, puts views in order, and rejects statements that are not queries."""
 
 import ast
 import re
@@ -11,16 +11,19 @@ _NOT_NAMES = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 _TABLES = re.compile(
     r"\b(?:from|join)\b([\w\s.,`]+?)(?=\bwhere\b|\bgroup\b|\bjoin\b|\bon\b|\bselect\b|[^\w\s.,`]|$)", re.IGNORECASE
 )
-"""What stands behind FROM and JOIN: names, commas and aliases."""
+"""The text after FROM and JOIN: names, commas and aliases."""
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUERIES = frozenset({"select", "with", "from", "values", "table", "map", "reduce"})
-"""How a query begins; every other statement does something."""
+"""First words of a query. Every other statement changes something."""
 _INSERT = re.compile(r"\binsert\s+(?:into|overwrite)\b", re.IGNORECASE)
-"""It may stand behind WITH or FROM."""
+"""INSERT may also follow WITH or FROM."""
 
 
 def views_in_sql(text: str, views: Collection[str], *, strict: bool = False) -> set[str]:
-    """The views that a query names; a column of the same name counts too, unless only FROM and JOIN shall count."""
+    """The views that a query names.
+
+    A column of the same name counts too, unless `strict` limits this to FROM and JOIN.
+    """
     plain = _NOT_NAMES.sub(" ", text)
     found = " ".join(_TABLES.findall(plain)) if strict else plain
     words = {word.lower() for word in _WORD.findall(found)}
@@ -28,16 +31,14 @@ def views_in_sql(text: str, views: Collection[str], *, strict: bool = False) -> 
 
 
 def check_query(file: str, text: str) -> None:
-    """Refuse what Spark would do at once, and every time that the pipeline starts, instead of reading rows."""
+    """Refuse a statement that Spark would execute at every start of the pipeline, instead of reading rows."""
     plain = _NOT_NAMES.sub(" ", text)
     first = _WORD.search(plain)
     if first is None:
-        raise WrongSpec(f"{file}: there is no query in it")
-    told = "INSERT" if _INSERT.search(plain) else first[0].upper()
-    if told.lower() not in _QUERIES:
-        raise WrongSpec(
-            f"{file}: {told} is not possible here: a transformation is one query, SELECT or WITH ... SELECT"
-        )
+        raise WrongSpec(f"{file} contains no query; write one SELECT")
+    statement = "INSERT" if _INSERT.search(plain) else first[0].upper()
+    if statement.lower() not in _QUERIES:
+        raise WrongSpec(f"{file}: {statement} is not allowed; a transformation is one query: SELECT or WITH ... SELECT")
 
 
 def parameters(file: str, text: str, function: str) -> tuple[str, ...]:
@@ -48,7 +49,7 @@ def parameters(file: str, text: str, function: str) -> tuple[str, ...]:
         raise WrongSpec(f"{file}: line {error.lineno} is not Python: {error.msg}") from None
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if function not in functions:
-        raise WrongSpec(f"{file}: there is no function {function}; it must have the name of the transformation")
+        raise WrongSpec(f"{file}: function {function} is missing; name it like the transformation")
     return tuple(argument.arg for argument in functions[function].args.args)
 
 
@@ -56,11 +57,11 @@ def check_parameters(file: str, function: str, names: Collection[str], views: Co
     """Refuse parameters that are not views."""
     for name in names:
         if name not in views:
-            raise WrongSpec(f"{file}: {function}({name}): there is no view {name}; there are {', '.join(views)}")
+            raise WrongSpec(f"{file}: {function}({name}): view {name} does not exist; there are {', '.join(views)}")
 
 
 def in_order(file: str, reads: Mapping[str, Collection[str]]) -> list[str]:
-    """The transformations so that each comes after those that it reads; WrongSpec when they read each other."""
+    """The transformations in dependency order. Raises WrongSpec when they read each other."""
     graph = {name: [view for view in views if view in reads and view != name] for name, views in reads.items()}
     try:
         return list(TopologicalSorter(graph).static_order())

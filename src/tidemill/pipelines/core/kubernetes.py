@@ -1,4 +1,4 @@
-"""What Spark on Kubernetes needs and says, in words that say what to do: it waits for ever where it could complain."""
+"""Checks settings and shortens errors of Spark on Kubernetes, where Spark would wait forever instead of failing."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,19 +10,19 @@ UNAUTHORIZED, FORBIDDEN = "401", "403"
 _REFUSED = re.compile(r"Message: (.+?)\. Received status: Status\([^)]*?code=(\d+)", re.DOTALL)
 ADVICE = {
     UNAUTHORIZED: "log in: the account is that of KUBECONFIG or ~/.kube/config, in a pod its service account",
-    FORBIDDEN: "give the account the role that the guide on pipelines has under Kubernetes",
+    FORBIDDEN: "give the account the role in the pipelines guide, section Kubernetes",
 }
 
 
 def without_image(settings: Mapping[str, str], elsewhere: Iterable[str]) -> bool:
-    """Whether nobody names the image of executors; `elsewhere` are texts in which Spark looks for settings, too."""
+    """Whether no setting names the executors' image. `elsewhere` are other texts in which Spark looks for settings."""
     return not any(name in settings for name in IMAGES) and not any(
         name in text for text in elsewhere for name in IMAGES
     )
 
 
 def refusal(text: str) -> str:
-    """What the API server answered, with what to do; empty when it is about something else."""
+    """The API server's refusal with the next step; empty when the text has none."""
     found = _REFUSED.search(text)
     if found is None:
         return ""
@@ -31,6 +31,6 @@ def refusal(text: str) -> str:
 
 
 def waiting(namespace: str, application: str) -> str:
-    """What to say when no executor came."""
+    """The message when no executor has started."""
     look = f"kubectl -n {namespace} get pods -l spark-app-selector={application}"
-    return f"no executor has come yet; it goes on as soon as one does. Why they do not come: {look}"
+    return f"no executor has started yet; the pipeline continues when one does. To see why none starts: {look}"

@@ -1,10 +1,9 @@
-"""What a lake holds: files, the commits that put them there, and which offsets are covered.
+"""The contents of a lake: its files, the commits that added them, and the offsets that are covered.
 
-A commit names the query and the number of the micro-batch whose rows it holds. A micro-batch that runs again after a
-crash finds its commit and is skipped: that is all of exactly once. A commit that takes files away (those of a
-compaction, and those of a table by key) names all that are left, so that the commits before it are not needed.
-`judge` gathers the offsets of the rows as runs, so that an audit of any number of rows needs little memory: a
-partition without holes and doubles is one run.
+A commit names the query and the micro-batch whose rows it holds. A micro-batch that runs again after a crash finds its
+commit and is skipped. This check alone makes a lake exactly-once. A commit that removes files (a compaction, or a table
+by key) names all remaining files, so the commits before it are not needed. `judge` collects offsets as runs, so an
+audit of any number of rows needs little memory. A partition without holes and duplicates is one run.
 """
 
 import json
@@ -16,18 +15,18 @@ from typing import Any, NamedTuple
 from tidemill.pipelines.core.errors import PipelineError
 
 NUMBER_DIGITS = 12
-"""Of a commit, in the name of its file: names sort as numbers do."""
+"""Digits of a commit number in its file name. Padding makes names sort like numbers."""
 DATE = "date"
-"""The column by which topics are partitioned in a lake: the day of the record's timestamp in UTC."""
+"""The column by which topics are partitioned in a lake: the UTC day of the record's timestamp."""
 
 
 class LakeDamaged(PipelineError):
-    """A lake is not as its commits say."""
+    """The files of a lake do not agree with its commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeFile:
-    """One Parquet file; `path` is below the lake's folder. The offsets are -1 when the rows are not of a topic."""
+    """One Parquet file. `path` is relative to the lake. The offsets are -1 when the rows are not of a topic."""
 
     path: str
     rows: int
@@ -38,21 +37,21 @@ class LakeFile:
 
     @property
     def folder(self) -> str:
-        """Its part of the lake, such as date=2026-11-16/; empty in a lake without parts."""
+        """Its folder in the lake, such as date=2026-11-16/; empty in a lake without partitions."""
         return self.path[: self.path.rfind("/") + 1]
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The columns that its folders are named after."""
+        """The partition columns, taken from the folder names."""
         return tuple(part.partition("=")[0] for part in self.folder.split("/")[:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one micro-batch added, and how far its query was then.
+    """The files that one micro-batch added, and the position of its query.
 
-    `removed` are the paths that it took away. If it is `whole`, `files` are all that the lake has now. `columns` are
-    names and types; commits of former versions have none.
+    `removed` are the paths that it removed. If it is `whole`, `files` are all files of the lake. `columns` are names
+    and types; commits of former versions have none.
     """
 
     number: int
@@ -65,20 +64,20 @@ class Commit:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         return f"{self.number:0{NUMBER_DIGITS}}.json"
 
     def text(self) -> str:
-        """It as it is kept."""
+        """The commit as the text of its file."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
     def holds(self, query: str, batch: int) -> bool:
-        """Whether the rows of this micro-batch are in the lake, if this is the last commit."""
+        """Whether the lake has the rows of this micro-batch, given that this is the last commit."""
         return self.query == query and self.batch >= batch
 
 
 def read_commit(name: str, text: str) -> Commit:
-    """What `Commit.text` made."""
+    """Parse the text of `Commit.text`."""
     try:
         kept: dict[str, Any] = json.loads(text)
         files = tuple(LakeFile(**each) for each in kept["files"])
@@ -90,7 +89,7 @@ def read_commit(name: str, text: str) -> Commit:
 
 
 class OffsetRun(NamedTuple):
-    """Offsets from `first` to before `end`, all of them."""
+    """All offsets from `first` up to, but not including, `end`."""
 
     first: int
     end: int
@@ -98,7 +97,7 @@ class OffsetRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """What an audit says about a partition."""
+    """The result of an audit for one partition."""
 
     partition: int
     rows: int
@@ -109,17 +108,17 @@ class AuditVerdict:
 
     @property
     def missing(self) -> int:
-        """Offsets between the first and the last that no row has."""
+        """The number of offsets between the first and the last that have no row."""
         return sum(hole.end - hole.first for hole in self.holes)
 
     @property
     def contiguous(self) -> bool:
-        """Every offset has one row."""
+        """Whether every offset has exactly one row."""
         return not self.holes and not self.doubled
 
 
 def judge(partition: int, runs: Iterable[OffsetRun]) -> AuditVerdict:
-    """Whether runs of offsets, in any order, make one run without holes and doubles."""
+    """Whether runs of offsets, in any order, form one run without holes and duplicates."""
     ordered = sorted(runs)
     holes: list[OffsetRun] = []
     doubled = 0
@@ -134,7 +133,7 @@ def judge(partition: int, runs: Iterable[OffsetRun]) -> AuditVerdict:
 
 
 def in_order(files: Sequence[LakeFile]) -> list[list[LakeFile]]:
-    """Files of one partition in the order of their offsets; those whose offsets interleave are together."""
+    """The files of one partition in offset order. Files whose offsets interleave are in one list."""
     groups: list[list[LakeFile]] = []
     last = -1
     for file in sorted(files, key=lambda file: (file.first, file.last)):
@@ -147,9 +146,10 @@ def in_order(files: Sequence[LakeFile]) -> list[list[LakeFile]]:
 
 
 def small_runs(files: Iterable[LakeFile], target_bytes: int) -> list[list[LakeFile]]:
-    """What a compaction puts together: neighbours in one folder and partition that make a file of the wanted size.
+    """The groups of files that a compaction merges: neighbours in one folder and partition, up to the wanted size.
 
-    Files of at least half the size stay as they are. Only neighbours are joined, so that no file reaches over another.
+    Files of at least half the size stay unchanged. Only neighbours are merged, so that the offset ranges of files never
+    overlap.
     """
     places: dict[tuple[str, int], list[LakeFile]] = defaultdict(list)
     for file in files:

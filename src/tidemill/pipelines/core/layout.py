@@ -1,8 +1,8 @@
-"""The columns of a lake, and whether rows fit them.
+"""The columns of a lake, and the check that rows fit them.
 
-A lake keeps the columns that its first rows had. Rows with other columns are refused before anything is written:
-readers would fail at them, or leave values out without an error. Types are compared in Spark's names, because formats
-and libraries have several Arrow types for one of Spark's.
+A lake keeps the columns of its first rows. Rows with other columns are refused before anything is written, because
+readers would fail or omit values silently. Types are compared by Spark's names, because formats and libraries have
+several Arrow types for one Spark type.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ ADVICE = "write to another folder, or give the rows the columns of the lake"
 DIFFERENCES_MAX = 5
 VOID = "void"
 FOLDER_TYPES = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")
-"""Types whose values have one spelling as the name of a folder, in all formats."""
+"""Types whose values have one spelling as a folder name, in all formats."""
 _SCALARS = {
     pa.null(): VOID,
     pa.bool_(): "boolean",
@@ -41,7 +41,7 @@ class SchemaChanged(PipelineError):
 
 
 class LakeColumn(NamedTuple):
-    """A column; the type is None if it is only known from the names of folders."""
+    """A column. The type is None if it is only known from folder names."""
 
     name: str
     type: str | None
@@ -49,28 +49,28 @@ class LakeColumn(NamedTuple):
 
 
 class LakeLayout(NamedTuple):
-    """The columns of a lake, and those of them that are the names of its folders."""
+    """The columns of a lake, and which of them are folder names."""
 
     columns: tuple[LakeColumn, ...]
     by: tuple[str, ...] = ()
 
     @property
     def never_null(self) -> tuple[str, ...]:
-        """The columns that a table declares as never null. Only tables of former versions have them."""
+        """The columns that a table declares as never null. Only tables of former versions have such columns."""
         return tuple(column.name for column in self.columns if not column.nullable)
 
 
 def layout_of(schema: pa.Schema, by: Sequence[str] = (), kept_as: Mapping[str, str] | None = None) -> LakeLayout:
-    """The layout of rows; `kept_as` names the types that a format keeps as others."""
+    """The layout of rows. `kept_as` names the types that a format stores as others."""
     kept = kept_as or {}
     columns = tuple(LakeColumn(field.name, type_name(field.type, kept), field.nullable) for field in schema)
     return LakeLayout(columns, tuple(by))
 
 
 def nullable(schema: pa.Schema, never_null: Collection[str] = ()) -> pa.Schema:
-    """The schema that a lake keeps: columns are nullable, because Spark's flags change with the query.
+    """The schema that a lake stores: columns are nullable, because Spark's flags change with the query.
 
-    `never_null` names the exceptions: a table that declares a column as never null accepts no other files.
+    `never_null` names the exceptions. A table that declares a column as never null accepts no other files.
     """
     return pa.schema([field.with_nullable(field.name not in never_null) for field in schema])
 
@@ -92,7 +92,7 @@ def type_name(kind: pa.DataType, kept_as: Mapping[str, str]) -> str:
 
 
 def check_fits(lake: str, kept: LakeLayout | None, now: LakeLayout) -> None:
-    """Refuse rows that do not have the columns of the lake; None is a lake without rows."""
+    """Refuse rows that do not have the columns of the lake. None means a lake without rows."""
     if kept is None:
         return
     found = differences(kept, now)
@@ -102,7 +102,7 @@ def check_fits(lake: str, kept: LakeLayout | None, now: LakeLayout) -> None:
 
 
 def differences(kept: LakeLayout, now: LakeLayout) -> list[str]:
-    """What is not the same, in words; the order of columns does not count."""
+    """The differences, in words. The order of columns does not matter."""
     here = {column.name: column for column in kept.columns}
     there = {column.name: column for column in now.columns}
     found = []
@@ -122,13 +122,13 @@ def differences(kept: LakeLayout, now: LakeLayout) -> list[str]:
 
 
 def check_storable(layout: LakeLayout) -> None:
-    """Refuse rows that no lake can keep as they are."""
+    """Refuse rows that a lake cannot store."""
     names = [column.name.lower() for column in layout.columns]
     types = {column.name: column.type for column in layout.columns}
     for column in layout.columns:
         if names.count(column.name.lower()) > 1:
             raise WrongOption(
-                f"the column {column.name} is there twice; names differ by more than their case in a lake"
+                f"the column {column.name} occurs twice; a lake ignores case in column names, so rename one"
             )
         if column.type == VOID:
             raise WrongOption(f"the column {column.name} has no type; write CAST(NULL AS STRING), or leave it out")

@@ -1,14 +1,14 @@
-"""The ledger of a sink: which micro-batch was decided last, and what of it is still to be done.
+"""The ledger of a sink: the last decided micro-batch, and what is still to be done for it.
 
-A sink has one entry at a time, which is replaced as a whole. It is a text, kept beside a committed offset of the sink's
-group; the offset is the entry's number, which grows with every entry. Brokers limit that text, so a long entry is cut
-into pieces, one for each of several groups that are written in one transaction.
+A sink has one entry at a time, which is replaced as a whole. The entry is text, stored as metadata of a committed
+offset of the sink's group. The offset is the entry's number, which grows with every entry. Brokers limit the metadata,
+so a long entry is split into pieces, one for each of several groups, written in one transaction.
 
 An entry is in one of three states:
-- done: all rows of the micro-batch are visible, and nobody may write them again;
-- decided: its branches are to be committed, whatever happens (`branches` are there);
-- open: it was decided, but the broker had given up branches by then. The rows of the tasks in `kept` are visible, the
-  others must be written again. Without `kept` nothing is.
+- done: all rows of the micro-batch are visible, and no task may write them again;
+- decided: its branches must be committed (`branches` is not empty);
+- open: it was decided, but the broker had aborted branches by then. The rows of the tasks in `kept` are visible. The
+  other tasks must write again. Without `kept`, no rows are visible.
 """
 
 import re
@@ -19,13 +19,13 @@ from typing import NamedTuple
 from tidemill.pipelines.core.errors import LayoutChanged, PipelineError
 
 PIECE_CHARS = 4_000
-"""A piece with its head is shorter than the 4,096 bytes that brokers take unless told otherwise."""
+"""A piece with its header is shorter than the brokers' default limit of 4,096 bytes."""
 _PIECE = re.compile(r"(\d+)/(\d+) (.*)")
 _ENTRY = re.compile(r"(done|open) query=(\S+) batch=(\d+) tasks=(\d+) kept=([\d,]*) branches=(\S*)")
 
 
 class Branch(NamedTuple):
-    """The transaction of one task: its id without the sink's name (the task's number comes first), and who writes."""
+    """The transaction of one task: its id without the sink's name (beginning with the task number), its producer."""
 
     name: str
     producer_id: int
@@ -39,7 +39,7 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What a sink knows of the micro-batch that was decided last."""
+    """The state of the last decided micro-batch of a sink."""
 
     number: int
     query: str
@@ -50,33 +50,33 @@ class LedgerEntry:
     branches: tuple[Branch, ...] = ()
 
     def covers(self, query: str, batch: int) -> bool:
-        """Whether the micro-batch has been written as a whole."""
+        """Whether the micro-batch is written completely."""
         return self.query == query and (batch < self.batch or (batch == self.batch and self.done))
 
     def kept_of(self, query: str, batch: int) -> tuple[int, ...]:
-        """The tasks of the micro-batch whose rows are visible although others were lost."""
+        """The tasks of the micro-batch whose rows are visible although other tasks' rows were lost."""
         return self.kept if (self.query, self.batch, self.done) == (query, batch, False) else ()
 
     def settled(self, committed: Collection[int]) -> "LedgerEntry":
-        """The entry after all of its branches were tried: done, or open if the broker had given up any."""
+        """The entry after all branches were tried: done, or open if the broker had aborted any."""
         if all(branch.task in committed for branch in self.branches):
             return replace(self, number=self.number + 1, done=True, kept=(), branches=())
         return replace(self, number=self.number + 1, kept=tuple(sorted({*self.kept, *committed})), branches=())
 
 
 def decided(last: LedgerEntry | None, query: str, batch: int, tasks: int, branches: Sequence[Branch]) -> LedgerEntry:
-    """The entry that follows `last`; LayoutChanged when it would fill up rows that were spread in another way."""
+    """The entry after `last`. Raises LayoutChanged when `last` is partly written by another number of tasks."""
     kept = () if last is None else last.kept_of(query, batch)
     if kept and last is not None and last.tasks != tasks:
         raise LayoutChanged(
             f"micro-batch {batch} was written in part by {last.tasks} tasks and now has {tasks}: "
-            "start the query once with the former partitioning, or some rows would be missing or doubled"
+            "start the query once with the former partitioning, because otherwise rows would be missing or duplicated"
         )
     return LedgerEntry(1 if last is None else last.number + 1, query, batch, tasks, kept=kept, branches=tuple(branches))
 
 
 def write_entry(entry: LedgerEntry) -> list[str]:
-    """The entry as texts, none longer than brokers take."""
+    """The entry as pieces, each within the brokers' limit."""
     branches = ",".join(f"{branch.name}:{branch.producer_id}.{branch.producer_epoch}" for branch in entry.branches)
     kept = ",".join(str(task) for task in entry.kept)
     state = "done" if entry.done else "open"
@@ -86,17 +86,17 @@ def write_entry(entry: LedgerEntry) -> list[str]:
 
 
 def pieces_of(first: str) -> int:
-    """How many pieces the entry has that begins with this one."""
+    """The number of pieces of the entry that begins with this one."""
     return int(_piece(first)[2])
 
 
 def is_piece(text: str) -> bool:
-    """Whether a text beside a committed offset is of a ledger; that offset says nothing about records."""
+    """Whether the metadata of a committed offset belongs to a ledger. Such an offset is not a position in the topic."""
     return _PIECE.fullmatch(text) is not None
 
 
 def read_entry(number: int, pieces: Sequence[str]) -> LedgerEntry:
-    """The entry that these pieces are."""
+    """Parse the entry from its pieces."""
     text = "".join(_piece(piece)[3] for piece in pieces)
     found = _ENTRY.fullmatch(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""Which masters of Spark there are, what each needs before a session is started on it, and where to find them."""
+"""Spark masters: which kinds exist, what each needs before a session starts, and their addresses."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ ADVICE = "write local[4], spark://host:7077, yarn or k8s://https://host:6443"
 
 
 def check_master(master: str, environment: Mapping[str, str]) -> None:
-    """WrongOption when Spark could not even begin with it."""
+    """Raise WrongOption when Spark cannot start with this master."""
     if master == YARN:
         if not any(environment.get(name) for name in HADOOP):
             files = "core-site.xml and yarn-site.xml"
@@ -28,7 +28,7 @@ def check_master(master: str, environment: Mapping[str, str]) -> None:
 
 
 def places_of(url: str) -> list[tuple[str, int]]:
-    """Where somebody has to listen, at one of these at least; none for masters that are not a place."""
+    """The addresses of a master, one of which must accept connections. Empty for masters without an address."""
     if url.startswith(STANDALONE):
         pairs = (each.rsplit(":", 1) for each in url.removeprefix(STANDALONE).split(","))
         return [(host, int(port)) for host, port in pairs]
@@ -54,7 +54,7 @@ def _place(url: str, usual_port: int) -> list[tuple[str, int]]:
 
 
 def parse_settings(given: Iterable[str]) -> dict[str, str]:
-    """Settings of Spark as they are written on a command line: name=value."""
+    """Parse Spark settings from a command line: name=value."""
     settings = {}
     for each in given:
         name, found, value = each.partition("=")
@@ -67,7 +67,7 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
 
 
 def wrong_setting(name: str) -> str:
-    """What is wrong with the name of a setting: it is none of Spark's, or a command says it in another way."""
+    """The problem with a setting's name: it is not a Spark setting, or a command has another option for it."""
     if name in ELSEWHERE:
         return f"is not set like this; give {ELSEWHERE[name]}"
-    return "" if name.startswith("spark.") else "is no setting of Spark; they are named like spark.executor.memory"
+    return "" if name.startswith("spark.") else "is not a Spark setting; their names look like spark.executor.memory"

@@ -1,8 +1,8 @@
-"""How far a query is, what it reads next, and how that is cut into tasks.
+"""The position of a query, the range that it reads next, and how that range is split into tasks.
 
-`QueryProgress` is what Spark keeps in its checkpoint: `{"orders": {"0": 12}, "$ids": {"orders": "..."}}`, the JSON of
-Spark's kafka source and beside it the ids of the topics, by which a topic that was deleted and created again is
-noticed. Everything here depends on its arguments alone: a micro-batch that runs again is cut into the same tasks.
+Spark stores `QueryProgress` in its checkpoint: `{"orders": {"0": 12}, "$ids": {"orders": "..."}}`. This is the JSON of
+Spark's kafka source plus the topic ids. The ids show that a topic was deleted and created again. All functions here
+depend only on their arguments, so a repeated micro-batch is split into the same tasks.
 """
 
 import math
@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 from tidemill.model.topics import TopicPartition
 
 IDS = "$ids"
-"""No topic can have this name."""
+"""A name that no topic can have."""
 TASK_OFFSETS = 100_000
-"""Small ranges share a task of so many: a task costs Spark more than a few thousand records do."""
+"""Small ranges share a task up to this size, because a task costs Spark more than a few thousand records do."""
 TASKS_MIN = 8
-"""So many tasks are not given up for that: they keep the cores busy."""
+"""Sharing never goes below this many tasks, because they keep the cores busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """The next offset of each partition, and which topics they were."""
+    """The next offset of each partition, and the topic ids."""
 
     offsets: Mapping[TopicPartition, int]
     ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """It as Spark keeps it."""
+        """The progress as Spark stores it."""
         topics: dict[str, Any] = {}
         for part in sorted(self.offsets):
             topics.setdefault(part.topic, {})[str(part.partition)] = self.offsets[part]
@@ -37,7 +37,7 @@ class QueryProgress:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> "QueryProgress":
-        """What `to_json` made."""
+        """Parse the result of `to_json`."""
         offsets = {
             TopicPartition(topic, int(index)): offset
             for topic, partitions in kept.items()
@@ -47,12 +47,12 @@ class QueryProgress:
         return cls(offsets, kept.get(IDS, {}))
 
     def renewed_in(self, later: "QueryProgress") -> set[str]:
-        """Topics that were created anew since."""
+        """Topics that were deleted and created again since."""
         return {name for name, known in self.ids.items() if later.ids.get(name, known) != known}
 
 
 class OffsetRange(NamedTuple):
-    """What is read of one partition: from `start` to before `end`."""
+    """A range of one partition: from `start` up to, but not including, `end`."""
 
     partition: TopicPartition
     start: int
@@ -60,18 +60,18 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; there may be fewer records."""
+        """The number of offsets. There may be fewer records."""
         return self.end - self.start
 
 
 def newcomers(start: QueryProgress, end: QueryProgress) -> set[TopicPartition]:
-    """Partitions that are in the end but were not in the start, or not of the same topic."""
+    """Partitions in the end that were not in the start, or that belonged to another topic of the same name."""
     renewed = start.renewed_in(end)
     return {part for part in end.offsets if part not in start.offsets or part.topic in renewed}
 
 
 def ranges_between(start: QueryProgress, end: QueryProgress, first: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """What lies between; newcomers are read from `first`, where their logs begin."""
+    """The ranges in between. New partitions are read from `first`, the start of their logs."""
     fresh = newcomers(start, end)
     found = []
     for part in sorted(end.offsets):
@@ -84,7 +84,7 @@ def ranges_between(start: QueryProgress, end: QueryProgress, first: Mapping[Topi
 def split(
     ranges: Collection[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """The ranges cut so that there are about `min_partitions` or more, none above `max_records`."""
+    """The ranges, split into about `min_partitions` or more, none larger than `max_records`."""
     total = sum(each.size for each in ranges)
     pieces: list[OffsetRange] = []
     for each in ranges:
@@ -105,15 +105,15 @@ def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
 def packed(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges as tasks: each has its own, except for many small ones, neighbours of which share one."""
+    """The ranges as tasks, one range each. If there are many small ranges, neighbours share a task."""
     pieces = list(ranges)
     fewest = max(TASKS_MIN, min_partitions or 0)
-    room = min(TASK_OFFSETS, max_records or TASK_OFFSETS, math.ceil(sum(each.size for each in pieces) / fewest))
+    limit = min(TASK_OFFSETS, max_records or TASK_OFFSETS, math.ceil(sum(each.size for each in pieces) / fewest))
     tasks: list[list[OffsetRange]] = []
     taken = 0
     for place, piece in enumerate(pieces):
         left = len(pieces) - place
-        if not tasks or taken + piece.size > room or len(tasks) + left <= fewest:
+        if not tasks or taken + piece.size > limit or len(tasks) + left <= fewest:
             tasks.append([])
             taken = 0
         tasks[-1].append(piece)
@@ -122,7 +122,7 @@ def packed(
 
 
 def worth_a_batch(backlog: int, min_offsets: int | None, waited_ms: int | None, max_delay_ms: int) -> bool:
-    """Whether a micro-batch begins now: there is enough, or it was put off long enough (None: there was none yet)."""
+    """Whether to start a micro-batch: there are enough records, or it has waited long enough (None: no batch yet)."""
     return min_offsets is None or backlog >= min_offsets or waited_ms is None or waited_ms >= max_delay_ms
 
 
@@ -132,9 +132,9 @@ def limited(
     budget: int,
     cost: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """The end moved back so that what is read costs about the budget, at `cost` per record (1 if not named).
+    """The end, moved back so that the range costs about the budget, at `cost` per record (default 1).
 
-    Each partition gets a share as large as its backlog, and at least one record, so that none starves.
+    Each partition gets a share in proportion to its backlog, and at least one record, so that none starves.
     """
     backlog = {part: (end[part] - start[part]) * cost.get(part, 1.0) for part in end if end[part] > start[part]}
     total = sum(backlog.values())

@@ -1,7 +1,7 @@
-"""The options of the source, named as those of Spark's kafka source.
+"""The options of the source, named like those of Spark's kafka source.
 
-Names come in any case, because Spark does not keep it. Those that begin with `kafka.` go to the client; the rest must
-be known here: an option that is silently ignored is found when it is too late. Every complaint is one line.
+Names are case-insensitive, because Spark does not keep the case. Options that begin with `kafka.` go to the client. All
+others must be known here, because users notice an ignored option too late. Every error is one line.
 """
 
 import difflib
@@ -49,35 +49,35 @@ SOURCE_NAMES = (
     "rowsPerBatch",
 )
 OF_SPARK = ("path", "checkpointLocation", "queryName", "groupIdPrefix")
-"""Options that Spark adds, or that mean nothing here and do no harm."""
+"""Options that Spark adds, or that have no meaning here and do no harm."""
 OF_ITS_CONSUMER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
-"""Options of Spark's own consumer; here the client's `kafka.default.api.timeout.ms` bounds all of it."""
+"""Options of Spark's own consumer. Here the client's `kafka.default.api.timeout.ms` limits all of it."""
 OF_OTHERS = {
-    "kafka.auto.offset.reset": "write startingOffsets",
-    "kafka.enable.auto.commit": "nothing is committed but with kafka.group.id, after each micro-batch",
-    "kafka.interceptor.classes": "classes of Java are not run here",
+    "kafka.auto.offset.reset": "set startingOffsets",
+    "kafka.enable.auto.commit": "offsets are committed only with kafka.group.id, after each micro-batch",
+    "kafka.interceptor.classes": "Java classes are not supported",
     "kafka.key.deserializer": "key and value are binary; convert them in the query: CAST(key AS STRING)",
     "kafka.value.deserializer": "key and value are binary; convert them in the query: CAST(value AS STRING)",
     "kafka.key.serializer": "convert the column in the query: the key is a string or binary",
     "kafka.value.serializer": "convert the column in the query: the value is a string or binary",
-    "kafka.transactional.id": "the sink has ids of its own; write transactional=true or transactional=false",
+    "kafka.transactional.id": "the sink has its own ids; set transactional=true or transactional=false",
 }
-"""Options of consumers and producers that cannot mean here what they mean there, and what to write instead."""
+"""Options of consumers and producers that cannot work here, and what to set instead."""
 _CLIENTS = re.compile(r"(?<![\w.])(?=(?:bootstrap|security|sasl|ssl|group|isolation|request|retry|default)\.[a-z])")
-"""Where a name of the client begins that Spark wants with its prefix."""
+"""The start of a client setting that Spark requires with its prefix."""
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
 TRIGGER_DELAY = "15m"
 UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 BYTES_PER_TRIGGER = 512 * 1024 * 1024
-"""Of a streaming query that names no limit: enough to keep many cores busy, and a sink is done with it in less than the
-five minutes that its transaction may take."""
+"""The default limit of a streaming query. It keeps many cores busy, and a sink finishes it within the five minutes that
+its transaction may take."""
 ROWS_PER_BATCH = 10_000
-"""Rows of an Arrow batch that Spark takes fastest."""
+"""The rows of an Arrow batch that Spark processes fastest."""
 
 
 class OptionReader:
-    """Options by name in any case, and how to read their values."""
+    """Case-insensitive options, and methods that parse their values."""
 
     def __init__(self, given: Mapping[str, str], known: Collection[str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
@@ -86,10 +86,10 @@ class OptionReader:
             if name in OF_OTHERS:
                 raise WrongOption(f"{name}: {OF_OTHERS[name]}")
             if name not in names and not name.startswith(CLIENT_PREFIX):
-                raise WrongOption(f"there is no option {name}{_advice(name, names)}")
+                raise WrongOption(f"option {name} does not exist{_advice(name, names)}")
 
     def text(self, name: str) -> str | None:
-        """The value as it is."""
+        """The value unchanged."""
         return self._given.get(name.lower())
 
     def number(self, name: str) -> int | None:
@@ -102,7 +102,7 @@ class OptionReader:
         return int(value)
 
     def duration_ms(self, name: str, default: str) -> int:
-        """A time as Spark writes it: `500ms`, `10s`, `15m`; a bare number is in ms."""
+        """A time in Spark's notation: `500ms`, `10s`, `15m`. A number without a unit is in ms."""
         value = self.text(name) or default
         found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
         if found is None or found[2] not in UNITS_MS:
@@ -126,9 +126,9 @@ class OptionReader:
         return value
 
     def client(self) -> dict[str, str]:
-        """What the client is given, in Kafka's spelling."""
+        """The client's settings in Kafka's spelling."""
         if not self.text(SERVERS):
-            raise WrongOption(f"{SERVERS} is missing: give host:port[,host:port]")
+            raise WrongOption(f"{SERVERS} is missing; set it to host:port[,host:port]")
         length = len(CLIENT_PREFIX)
         found = {name[length:]: value for name, value in self._given.items() if name.startswith(CLIENT_PREFIX)}
         try:
@@ -138,14 +138,14 @@ class OptionReader:
         return found
 
     def forbid(self, names: Collection[str], reason: str) -> None:
-        """Refuse options that the kind of query has no use for."""
+        """Refuse options that do not apply to this kind of query."""
         for name in names:
             if self.text(name) is not None:
                 raise WrongOption(f"{name} {reason}")
 
 
 def _advice(name: str, names: Mapping[str, str]) -> str:
-    """The nearest that there is."""
+    """The most similar option that exists."""
     if _CLIENTS.match(name):
         return f"; did you mean {CLIENT_PREFIX}{name}?"
     near = difflib.get_close_matches(name, names, 1)
@@ -154,7 +154,7 @@ def _advice(name: str, names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceSubscription:
-    """Which partitions are read: those of the topics, of topics that match, or exactly the assigned ones."""
+    """Which partitions are read: those of the named topics, of matching topics, or exactly the assigned ones."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -163,7 +163,7 @@ class SourceSubscription:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """All that a reader has to know."""
+    """The parsed options of a reader."""
 
     client: Mapping[str, str]
     subscription: SourceSubscription
@@ -187,7 +187,7 @@ class SourceOptions:
 
 
 def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of a batch or streaming query; WrongOption names the one that is wrong."""
+    """Parse the options of a batch or streaming query. WrongOption names the invalid option."""
     options = OptionReader(given, SOURCE_NAMES)
     if streaming:
         options.forbid(ENDINGS, "is for batch queries; a streaming query has no end")
@@ -220,7 +220,7 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that the options ask for; what can be wrong in any query is told here already."""
+    """The columns that the options request. Errors that are possible in any query are raised here already."""
     options = OptionReader(given, SOURCE_NAMES)
     options.client()
     _subscription(options)
@@ -228,7 +228,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _max_bytes(options: OptionReader, *, streaming: bool) -> int | None:
-    """What is given; without any limit a streaming query has a default, so that a large backlog can start."""
+    """The given limit. Without one, a streaming query has a default, so that it can start on a large backlog."""
     value = options.text(MAX_BYTES)
     if value is None:
         limited = not streaming or options.text("maxOffsetsPerTrigger") is not None
@@ -249,7 +249,7 @@ def _starting(options: OptionReader, *, streaming: bool) -> Position:
 
 
 def _position(options: OptionReader, which: str, refused: int | None = EARLIEST) -> Position | None:
-    """The first that is given of a time, times, offsets: the order of Spark's kafka source."""
+    """The first of the given options in this order, as in Spark's kafka source: a time, times, offsets."""
     time, times, offsets = (f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets")
     if (value := options.text(time)) is not None:
         return parse_time(time, value)
@@ -264,7 +264,7 @@ def _subscription(options: OptionReader) -> SourceSubscription:
     given = [name for name in SUBSCRIPTIONS if options.text(name) is not None]
     if len(given) != 1:
         what = " and ".join(given) if given else "none"
-        raise WrongOption(f"give one of {', '.join(SUBSCRIPTIONS)}; here is {what}")
+        raise WrongOption(f"set one of {', '.join(SUBSCRIPTIONS)}; found {what}")
     value = (options.text(given[0]) or "").strip()
     if given[0] == "subscribe":
         topics = tuple(sorted({name.strip() for name in value.split(",") if name.strip()}))

@@ -1,4 +1,4 @@
-"""How a pipeline gets on: what Spark reports of each micro-batch, added up."""
+"""The progress of a pipeline: Spark's reports on micro-batches, added up."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,15 +11,15 @@ from tidemill.pipelines.core.offsets import QueryProgress
 NEWEST = "newest"
 """The observed metric with the timestamp of the newest row, in ms."""
 BROKEN = "broken_"
-"""Observed metrics that begin so count the rows for which an expectation does not hold."""
+"""Observed metrics with this prefix count the rows that violate an expectation."""
 
 KEYLESS = "keyless"
-"""The observed metric with how many records had no key, where a key is needed."""
+"""The observed metric that counts records without a key, where a key is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkProgress:
-    """How one sink gets on. Lag is None until it is known."""
+    """The progress of one sink. Lag is None until it is known."""
 
     sink: str
     rows: int = 0
@@ -30,11 +30,11 @@ class SinkProgress:
     broken: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, reports: Iterable[Mapping[str, Any]], now_ms: int) -> "SinkProgress":
-        """With what Spark has reported since."""
-        standing = self
+        """The progress including these reports of Spark."""
+        progress = self
         for report in reports:
-            standing = standing._after(report, now_ms)
-        return standing
+            progress = progress._after(report, now_ms)
+        return progress
 
     def _after(self, report: Mapping[str, Any], now_ms: int) -> "SinkProgress":
         rows = int(report.get("numInputRows") or 0)
@@ -58,7 +58,7 @@ class SinkProgress:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """What is in the status file."""
+    """The content of the status file."""
 
     pipeline: str
     state: str
@@ -71,21 +71,21 @@ class PipelineStatus:
     sinks: tuple[SinkProgress, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """It as it is kept."""
+        """The status as it is stored."""
         return asdict(self)
 
 
-def line(standing: SinkProgress, report: Mapping[str, Any]) -> str:
+def line(progress: SinkProgress, report: Mapping[str, Any]) -> str:
     """One line about one micro-batch."""
-    lag = "" if standing.lag_records is None else f"  lag {standing.lag_records:,}"
-    broken = "".join(f"  {name} broken {count:,}" for name, count in sorted(standing.broken.items()) if count)
+    lag = "" if progress.lag_records is None else f"  lag {progress.lag_records:,}"
+    broken = "".join(f"  {name} broken {count:,}" for name, count in sorted(progress.broken.items()) if count)
     time = str(report.get("timestamp", ""))[11:19]
     rows = int(report.get("numInputRows") or 0)
-    return f"{time}  {standing.sink}  {rows:,} rows  {standing.rows_per_s:,.0f} rows/s{lag}{broken}"
+    return f"{time}  {progress.sink}  {rows:,} rows  {progress.rows_per_s:,.0f} rows/s{lag}{broken}"
 
 
 def _lag(sources: Iterable[Mapping[str, Any]]) -> int | None:
-    """Records between where the sources are and where their topics end."""
+    """The records between the positions of the sources and the ends of their topics."""
     lags = [
         max(0, latest.offsets[part] - offset)
         for source in sources
@@ -96,9 +96,9 @@ def _lag(sources: Iterable[Mapping[str, Any]]) -> int | None:
     return sum(lags) if lags else None
 
 
-def _position(told: Any) -> QueryProgress | None:
-    """Where a source is; Spark Connect tells it as text."""
-    found = json.loads(told) if isinstance(told, str) else told
+def _position(reported: Any) -> QueryProgress | None:
+    """The position of a source. Spark Connect reports it as text."""
+    found = json.loads(reported) if isinstance(reported, str) else reported
     return QueryProgress.from_json(found) if isinstance(found, Mapping) else None
 
 
@@ -124,5 +124,5 @@ def keyless(reports: Iterable[Mapping[str, Any]]) -> int:
 
 
 def told_at(ms: int) -> str:
-    """A time for people."""
+    """A time in UTC, for people."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""Files of `name=value` lines as Java reads them, which is what Kafka's own tools are given as `--command-config`."""
+"""Parses Java properties files, the format that Kafka's own tools take as `--command-config`."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Every name with its value; the last one counts."""
+    """Every name with its value. The last value of a name counts."""
     found = {}
     for number, line in _lines(text):
         parts = _PARTS.fullmatch(line)
@@ -24,9 +24,9 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each line with its number; one that ends with a backslash goes on in the next, where indentation does not count.
+    """Each line with its number. A line that ends with a backslash continues in the next, whose indentation is ignored.
 
-    A comment does not go on.
+    A comment never continues.
     """
     begun, kept = 0, ""
     for number, raw in enumerate(_END.split(text), 1):

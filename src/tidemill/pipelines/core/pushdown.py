@@ -1,12 +1,12 @@
-"""What the filters of a query say about offsets, partitions and times, so that less is read.
+"""Derives offsets, partitions and times from the filters of a query, so that less is read.
 
-Spark applies every filter itself to the rows it gets. So nothing here has to be exact: a filter that is not understood
-is left out, and what is read always includes all that the filters let through.
+Spark applies every filter again to the rows that it gets. So this need not be exact: an unknown filter is ignored. The
+invariant is that the rows that are read include all rows that the filters accept.
 
-- `topic` and `partition` are the same for all records of a partition: partitions that do not match are not read.
+- `topic` and `partition` are the same for all records of a partition. Partitions that do not match are not read.
 - `offset` narrows the range of a partition.
-- `timestamp` moves the beginning: before the first record that is not older than a time there is none that is. The
-  end cannot be moved, because producers set the times and later records may have earlier ones.
+- `timestamp` moves the start. All records before the first one at or after a time are older than it. The end cannot
+  move, because producers set timestamps and later records may have earlier ones.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ _TYPES: dict[str, type] = {"topic": str, "partition": int, "offset": int, "times
 
 
 class Comparison(NamedTuple):
-    """A column and what it is compared with; `kind` is Spark's name of the filter."""
+    """A column and the value that it is compared with. `kind` is Spark's name of the filter."""
 
     column: str
     kind: str
@@ -57,7 +57,7 @@ class Pushed:
 
     @classmethod
     def of(cls, comparisons: Iterable[Comparison]) -> "Pushed":
-        """Those that are understood."""
+        """The supported comparisons among these."""
         return cls(tuple(each for each in comparisons if _understood(each)))
 
     def wants(self, part: TopicPartition) -> bool:
@@ -77,10 +77,10 @@ class Pushed:
 
     @property
     def since_ms(self) -> int | None:
-        """No record that is older than this can match; None when the filters do not say."""
+        """No record older than this can match. None when the filters do not limit the time."""
         lows = [_between(each)[0] for each in self.comparisons if each.column == "timestamp"]
         times = [(low - _EPOCH) // _MILLISECOND for low in lows if low is not None]
-        # ListOffsets knows negative times as words of its own.
+        # In ListOffsets, negative times have special meanings.
         return max((time for time in times if time > 0), default=None)
 
 
@@ -107,7 +107,7 @@ def _holds(each: Comparison, found: object) -> bool:
 
 
 def _between(each: Comparison) -> tuple[Any, Any]:
-    """The lowest and the highest value that can match, None where there is no such bound; both may match."""
+    """The lowest and the highest value that can match, both inclusive. None means no bound."""
     if each.negated:
         return None, None
     match each.kind:

@@ -1,4 +1,4 @@
-"""What a report says: traffic of topics over time, and how far groups are behind."""
+"""The data of a report: traffic of topics over time, and the lag of groups."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 STEPS_MAX = 240
-"""More points than this nobody tells apart on a plot."""
+"""The largest number of points that can be distinguished on a plot."""
 STEPS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 
 
 def step_s(span_ms: int) -> int:
-    """How many seconds are added up to one point of a plot over such a span."""
+    """The seconds that one point of a plot over this span adds up."""
     return next((step for step in STEPS_S if span_ms <= step * 1000 * STEPS_MAX), STEPS_S[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedTraffic:
-    """A topic in the time of the report; rates are per second, over the time in which records came."""
+    """The traffic of a topic during the report. Rates are per second, over the time in which records arrived."""
 
     topic: str
     records: int
@@ -29,7 +29,7 @@ class ReportedTraffic:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind in one partition; `lag_s` is the age of the oldest record that it has not read."""
+    """The lag of a group in one partition. `lag_s` is the age of the oldest unread record."""
 
     group: str
     topic: str
@@ -40,13 +40,13 @@ class GroupLag:
 
     @property
     def lag(self) -> int:
-        """In records."""
+        """The lag in records."""
         return max(0, self.end - self.committed)
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
-    """All of it; `traffic` has topic, partition, at (ms), records, bytes for each step."""
+    """The whole report. `traffic` has topic, partition, at (ms), records and bytes for each step."""
 
     since_ms: int
     until_ms: int
@@ -56,12 +56,12 @@ class TrafficReport:
 
     @property
     def topics(self) -> list[ReportedTraffic]:
-        """The busiest first."""
+        """The topics, the busiest first."""
         found = [_topic(topic, points, self.step_s) for topic, points in self.series().items()]
         return sorted(found, key=lambda each: (-each.records, each.topic))
 
     def series(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """By topic and step: records and bytes of all partitions."""
+        """Records and bytes of all partitions, by topic and step."""
         found: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for row in self.traffic:
             records, size = found[row["topic"]].get(row["at"], (0, 0))

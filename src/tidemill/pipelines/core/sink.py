@@ -1,8 +1,8 @@
 """The options and columns of the sink.
 
-Columns are those of Spark's kafka sink: `value` (text or binary) is needed; `key`, `headers`, `topic`, `partition` and
-`timestamp` may be there. The option `topic` wins over the column. `offset` and `timestampType` are left out, so that
-what the source gave can be written as it is.
+The columns are those of Spark's kafka sink. `value` (text or binary) is required; `key`, `headers`, `topic`,
+`partition` and `timestamp` are optional. The option `topic` takes precedence over the column. `offset` and
+`timestampType` are ignored, so that rows of the source can be written unchanged.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,14 @@ SINK_NAMES = ("topic", "partitioner", "transactional")
 PARTITIONERS = ("consistent_random", "murmur2_random")
 CODECS = {codec.name.lower(): codec for codec in Codec}
 STREAM_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a micro-batch may take, and how long readers wait at worst for one whose driver never comes back."""
+"""The limit for a micro-batch, and the longest time that readers wait for one whose driver never restarts."""
 BATCH_TIMEOUT_MS = 15 * 60 * 1000
-"""The longest that brokers allow unless told otherwise: a batch write cannot be cut into shorter ones."""
+"""The brokers' default maximum. A batch write cannot be split into shorter ones."""
 SINK_LEVELS = {Codec.ZSTD: 1}
-"""Two thirds to three quarters of the time of level 3, Kafka's own; JSON takes 8 % more room, some rows take less."""
+"""Level 1 takes two thirds to three quarters of the time of level 3, Kafka's default. JSON needs 8 % more space, some
+rows need less."""
 BATCH_BYTES = 1024 * 1024 - 12 * 1024
-"""Just below the largest batch that brokers take unless told otherwise."""
+"""Just below the brokers' default limit for a batch."""
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 COLUMN_TYPES = {
     "key": ("string", "binary"),
@@ -41,7 +42,7 @@ COLUMN_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """All that a writer has to know."""
+    """The parsed options of a writer."""
 
     client: Mapping[str, str]
     topic: str | None
@@ -54,7 +55,7 @@ class SinkOptions:
 
 
 def parse_sink(given: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
-    """The options of a writer; WrongOption names the one that is wrong."""
+    """Parse the options of a writer. WrongOption names the invalid option."""
     options = OptionReader(given, SINK_NAMES)
     longest_ms = STREAM_TIMEOUT_MS if streaming else BATCH_TIMEOUT_MS
     topic = options.text("topic")
@@ -84,19 +85,19 @@ def _compression(options: OptionReader) -> Compression:
 def _level(options: OptionReader, name: str, levels: range) -> int | None:
     level = options.number(name)
     if level is not None and level not in levels:
-        raise WrongOption(f"{name}: {level} is not {levels[0]} to {levels[-1]}")
+        raise WrongOption(f"{name}: {level} is not between {levels[0]} and {levels[-1]}")
     return level
 
 
 def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
-    """Refuse rows that cannot become records; `columns` are their names and Spark's names of their types."""
+    """Refuse rows that cannot become records. `columns` are names and Spark's type names."""
     if "value" not in columns:
         raise WrongOption(f"the rows have no column value; they have {', '.join(columns) or 'none'}")
     if topic is None and "topic" not in columns:
-        raise WrongOption("where to write is missing: give the option topic or a column topic")
+        raise WrongOption("the target topic is missing; set the option topic or add a column topic")
     for name, kind in columns.items():
         allowed = COLUMN_TYPES.get(name)
         if allowed is None:
-            raise WrongOption(f"there is no place for a column {name}; a record has {', '.join(COLUMN_TYPES)}")
+            raise WrongOption(f"column {name} is not supported; a record has {', '.join(COLUMN_TYPES)}")
         if kind not in allowed:
             raise WrongOption(f"the column {name} is {kind}; it must be {' or '.join(allowed)}")

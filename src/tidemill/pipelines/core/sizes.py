@@ -1,4 +1,7 @@
-"""Sizes as Spark writes them: `512m`, `1g`; units are powers of 1,024, and a bare number is in bytes."""
+"""Parses sizes in Spark's notation, such as `512m` or `1g`.
+
+Units are powers of 1,024. A number without a unit is in bytes.
+"""
 
 import re
 
@@ -10,7 +13,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def parse_bytes(name: str, text: str) -> int:
-    """A size above 0; `name` is the option that says it."""
+    """Parse a size above 0. `name` is the option that sets it."""
     found = _SIZE.fullmatch(text.strip())
     size = int(found[1]) * 1024 ** _POWERS[found[2].lower()] if found else 0
     if not 0 < size <= BYTES_MAX:

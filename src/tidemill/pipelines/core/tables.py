@@ -1,12 +1,12 @@
-"""Tables of ClickHouse as a sink sees them: their types, and the statements of a micro-batch.
+"""ClickHouse tables of a sink: column types, and the statements of a micro-batch.
 
-A micro-batch is written once, whatever its tasks, by tables that stand beside the target:
-1. `filling`: a table like the target, of a name that no other attempt has. All rows go there.
-2. It is renamed to `sealed_<batch>`. That succeeds for one attempt only, and from then on the micro-batch is decided.
-3. Its partitions are moved to the target. Each move is one step for ClickHouse, so that doing it again moves the rest.
+A micro-batch is written exactly once, whatever its tasks are, by staging tables next to the target:
+1. `filling` is a table like the target, with a name that no other attempt has. All rows are inserted there.
+2. It is renamed to `sealed_<batch>`. Only one attempt succeeds, and that decides the micro-batch.
+3. Its partitions are moved to the target. Each move is atomic in ClickHouse, so a repeated move moves the rest.
 
-The sealed table stays, empty, as the mark of its micro-batch until a later one is through. Whoever starts again drops
-the tables of earlier attempts that were not sealed, which also keeps a driver that was thought dead from sealing.
+The sealed table stays, empty, to mark its micro-batch until a later one is finished. A restarted query drops the
+unsealed tables of earlier attempts. This also prevents a driver that was presumed dead from sealing its table.
 """
 
 import re
@@ -20,7 +20,7 @@ from tidemill.pipelines.core.errors import WrongOption
 
 DIGITS = 16
 TOKENS_KEPT = 10_000
-"""How many inserts a staging table remembers, so that a task that runs again does not double its rows."""
+"""How many inserts a staging table remembers, so that a repeated task does not duplicate its rows."""
 _SCALARS = {
     pa.bool_(): "Bool",
     pa.int8(): "Int8",
@@ -39,7 +39,7 @@ _SEALED = re.compile(r".*_sealed_(\d+)")
 
 
 class StageTables(NamedTuple):
-    """The names of one sink: its database, its table, and a mark that is in the names of all tables beside it."""
+    """The names of one sink: its database, its table, and a mark in the names of all its staging tables."""
 
     database: str
     table: str
@@ -47,38 +47,38 @@ class StageTables(NamedTuple):
 
     @property
     def target(self) -> str:
-        """The target as statements name it."""
+        """The quoted name of the target."""
         return self.quoted(self.table)
 
     def filling(self, attempt: str) -> str:
-        """Where an attempt puts its rows."""
+        """The staging table of an attempt."""
         return f"tidemill_{self.mark}_filling_{attempt}"
 
     def sealed(self, batch: int) -> str:
-        """What it is called once it is decided."""
+        """The name of the staging table after the micro-batch is decided."""
         return f"tidemill_{self.mark}_sealed_{batch}"
 
     def quoted(self, table: str) -> str:
-        """A table of the database as statements name it."""
+        """The quoted name of a table of the database."""
         return f"{quoted(self.database)}.{quoted(table)}"
 
 
 def stage_of(database: str, table: str, query: str) -> StageTables:
-    """The names for a table and a query."""
+    """The staging names for a table and a query."""
     return StageTables(database, table, sha256(f"{query}/{table}".encode()).hexdigest()[:DIGITS])
 
 
 def sealed_batch(table: str) -> int | None:
-    """The micro-batch that a sealed table stands for."""
+    """The micro-batch that a sealed table marks."""
     found = _SEALED.fullmatch(table)
     return int(found[1]) if found else None
 
 
 def create_target(stage: StageTables, schema: pa.Schema, by: Iterable[str]) -> str:
-    """The statement that creates the target unless it is there."""
+    """The statement that creates the target unless it exists."""
     order = ", ".join(quoted(column) for column in by) or "tuple()"
     columns = ", ".join(f"{quoted(field.name)} {type_of(field)}" for field in schema)
-    # A sorting key of nulls is allowed: which columns may be null is Spark's guess, and mostly "all".
+    # A nullable sorting key is allowed, because Spark reports most columns as nullable.
     return (
         f"CREATE TABLE IF NOT EXISTS {stage.target} ({columns}) ENGINE = MergeTree ORDER BY ({order}) "
         "SETTINGS allow_nullable_key = 1"
@@ -86,14 +86,14 @@ def create_target(stage: StageTables, schema: pa.Schema, by: Iterable[str]) -> s
 
 
 def create_filling(stage: StageTables, attempt: str) -> list[str]:
-    """The statements that create a table like the target, which knows an insert that comes again."""
+    """The statements that create a staging table, which ignores repeated inserts."""
     name = stage.quoted(stage.filling(attempt))
     window = f"ALTER TABLE {name} MODIFY SETTING non_replicated_deduplication_window = {TOKENS_KEPT}"
     return [f"CREATE TABLE {name} AS {stage.target}", window]
 
 
 def type_of(field: pa.Field) -> str:
-    """ClickHouse's type for a column; WrongOption names one that has none."""
+    """ClickHouse's type for a column. WrongOption names a column without one."""
     kind = field.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"Array({type_of(kind.value_field)})"
@@ -112,17 +112,17 @@ def _scalar(name: str, kind: pa.DataType) -> str:
         return f"Decimal({kind.precision}, {kind.scale})"
     found = _SCALARS.get(kind)
     if found is None:
-        raise WrongOption(f"the column {name} is {kind}, for which ClickHouse has no type; cast it")
+        raise WrongOption(f"the column {name} is {kind}, which has no ClickHouse type; cast the column")
     return found
 
 
 def quoted(name: str) -> str:
-    """A name as ClickHouse's statements spell it, whatever is in it."""
+    """A quoted and escaped name for ClickHouse statements."""
     escaped = name.replace("\\", "\\\\").replace("`", "\\`")
     return f"`{escaped}`"
 
 
 def text(value: str) -> str:
-    """A text as ClickHouse's statements spell it."""
+    """A quoted and escaped text for ClickHouse statements."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -1,1 +1,1 @@
-"""Lakes: folders of Parquet files that grow by commits, each exactly once."""
+"""Lakes: folders of Parquet files. Each commit adds the rows of a micro-batch exactly once."""

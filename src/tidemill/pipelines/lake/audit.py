@@ -1,8 +1,8 @@
-"""The proof that a lake has every record of its topic once.
+"""Checks that a lake has every record of its topic exactly once.
 
-The audit trusts no commit: it reads the offsets of all rows from the files and looks for holes and doubles. A hole need
-not be a loss, because offsets of transaction markers, of aborted and of compacted records hold no record. So the broker
-can be asked: holes in which it has a record to read are told as lost.
+The audit does not trust the commits. It reads the offsets of all rows from the files and looks for holes and
+duplicates. A hole need not be a loss, because transaction markers, aborted records and compacted records also take
+offsets. So the broker can be asked: a hole in which it still has a record is reported as lost.
 """
 
 from collections import defaultdict
@@ -24,14 +24,14 @@ from tidemill.records.arrow import Decoder
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found, and the files that should not be there."""
+    """The verdicts, and the files that should not be there."""
 
     verdicts: tuple[AuditVerdict, ...]
     strays: tuple[str, ...]
 
     @property
     def contiguous(self) -> bool:
-        """Every offset of every partition has one row, and every file is of a commit."""
+        """Whether every offset of every partition has one row, and every file belongs to a commit."""
         return not self.strays and all(verdict.contiguous for verdict in self.verdicts)
 
 
@@ -47,7 +47,7 @@ def audit(lake: Lake) -> Audit:
 
 
 def lost(client: KafkaClient, topic: str, verdicts: Iterable[AuditVerdict]) -> dict[int, int]:
-    """By partition, how many records the broker has in the holes."""
+    """How many records the broker still has in the holes, by partition."""
     found: dict[int, int] = {}
     for verdict in verdicts:
         part = TopicPartition(topic, verdict.partition)
@@ -58,7 +58,7 @@ def lost(client: KafkaClient, topic: str, verdicts: Iterable[AuditVerdict]) -> d
 
 
 def left_to_archive(client: KafkaClient, lake: Lake, topic: str) -> int:
-    """How many offsets of the topic are not in the lake yet, for a progress bar."""
+    """How many offsets of the topic are not in the lake yet. Used for a progress bar."""
     parts = [TopicPartition(topic, index) for index in client.metadata([topic])[topic].leaders]
     ends = client.list_offsets(dict.fromkeys(parts, LATEST), committed=True)
     begins = {part: found.offset for part, found in client.list_offsets(dict.fromkeys(parts, EARLIEST)).items()}
@@ -69,7 +69,7 @@ def left_to_archive(client: KafkaClient, lake: Lake, topic: str) -> int:
 
 
 def told_by(verdict: AuditVerdict, lost_in: Mapping[int, int] | None) -> str:
-    """One word about a partition."""
+    """The verdict on a partition in one word."""
     if verdict.doubled:
         return "doubled"
     if not verdict.holes:
@@ -83,11 +83,13 @@ def _runs(root: Path, file: LakeFile) -> Iterator[OffsetRun]:
     try:
         offsets = np.sort(pq.read_table(root / file.path, columns=["offset"], partitioning=None)["offset"].to_numpy())
     except FileNotFoundError:
-        raise LakeDamaged(f"{root / file.path} is gone, but a commit names it") from None
+        raise LakeDamaged(
+            f"{root / file.path} is missing, but a commit names it; restore the file from a backup"
+        ) from None
     except (OSError, ValueError) as error:
         raise LakeDamaged(f"{root / file.path} cannot be read: {error}") from None
     if len(offsets) != file.rows:
-        raise LakeDamaged(f"{root / file.path} has {len(offsets)} rows, its commit says {file.rows}")
+        raise LakeDamaged(f"{root / file.path} has {len(offsets)} rows, but its commit says {file.rows}")
     cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
     for run in np.split(offsets, cuts):
         yield OffsetRun(int(run[0]), int(run[-1]) + 1)
@@ -99,7 +101,7 @@ def _records(client: KafkaClient, part: TopicPartition, start: int, end: int) ->
         part.partition,
         columns=("offset",),
         twin=chosen_kernels(),
-        on_unreadable=lambda _: None,  # no reader could have put its records into the lake
+        on_unreadable=lambda _: None,  # no archive could have read its records
     )
     at, count = start, 0
     if start >= end:

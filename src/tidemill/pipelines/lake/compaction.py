@@ -1,9 +1,9 @@
-"""Many small files of a lake become few large ones; the rows and their order stay.
+"""Merges many small files of a lake into few large ones. The rows and their order stay the same.
 
-A micro-batch makes a file for each day and partition, and many small files are slow to read. `compact` reads neighbours
-one after another, writes them as one staged file and commits that in the place of the old ones, a folder at a time. A
-crash leaves the old files or the new ones. The commit says that no rows have changed, so the micro-batches that
-were written stay known.
+A micro-batch makes a file for each day and partition, and many small files are slow to read. `compact` reads
+neighbouring files, writes them as one staged file and commits it in their place, one folder at a time. A crash leaves
+either the old files or the new ones. The commit says that no rows have changed, so the lake still knows which
+micro-batches it has.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,21 +18,21 @@ from tidemill.pipelines.lake.interface import CommitStep, Lake, never_null
 from tidemill.pipelines.lake.rows import GrowingFile
 
 TARGET_BYTES = 128 * 1024 * 1024
-"""What Spark reads in one task unless told otherwise."""
+"""The size that Spark reads in one task by default."""
 ROWS = 65_536
 OFTEN = 32
-"""An archive that goes on compacts when so many files could become fewer."""
+"""A running archive compacts when this many files could be merged."""
 
 Advance = Callable[[int], None]
 
 
 def waiting(lake: Lake, target_bytes: int = TARGET_BYTES) -> int:
-    """How many files could be put together."""
+    """How many files could be merged."""
     return sum(len(run) for run in small_runs(lake.files(), target_bytes))
 
 
 def compact(lake: Lake, target_bytes: int = TARGET_BYTES, advance: Advance = lambda _: None) -> None:
-    """Put small files together; `advance` is told how many files are done."""
+    """Merge small files. `advance` is called with the number of files that are done."""
     lake.recover()
     runs = small_runs(lake.files(), target_bytes)
     for _, found in groupby(runs, key=lambda run: run[0].folder):

@@ -1,8 +1,8 @@
-"""A Delta table, by the Python library `deltalake`: the tasks' files become the actions of one transaction.
+"""A Delta table, written with the Python library `deltalake`. The tasks' files become the actions of one transaction.
 
-Delta keeps for each application the last transaction that it has made. The application is the query, the transaction
-its micro-batch, and both are written by the same atomic commit as the rows. Files that were moved into their places by
-an attempt that never committed are seen by nobody; `vacuum` removes them.
+Delta stores the last transaction of each application. Here the application is the query and the transaction is its
+micro-batch. Both are written in the same atomic commit as the rows. An attempt that never commits may leave files in
+the folder. Readers do not see them, and `vacuum` removes them.
 """
 
 import json
@@ -38,7 +38,7 @@ class DeltaLake:
         self.root = root
 
     def recover(self) -> None:
-        """Forget what was staged."""
+        """Delete the staged files."""
         shutil.rmtree(self.root / STAGING, ignore_errors=True)
 
     def holds(self, query: str, batch: int) -> bool:
@@ -48,7 +48,7 @@ class DeltaLake:
         return last is not None and last >= batch
 
     def commit(self, step: CommitStep, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
-        """Move the files, then make them rows of the table in one transaction."""
+        """Move the files, then add them to the table in one transaction."""
         if step.query is not None:
             check_rows(self, schema, (*files, *step.removed)[0].by)
         for file in files:
@@ -71,8 +71,8 @@ class DeltaLake:
             raise PipelineError(f"{self.root}: {' '.join(str(error).split())}") from None
 
     def layout(self) -> LakeLayout | None:
-        """What the table says."""
-        import pyarrow as pa  # noqa: PLC0415 - Arrow is loaded where it works
+        """The columns of the table."""
+        import pyarrow as pa  # noqa: PLC0415 - loaded only where it is used
 
         table = self._table()
         return (
@@ -82,7 +82,7 @@ class DeltaLake:
         )
 
     def files(self) -> list[LakeFile]:
-        """All files of the table as it is now."""
+        """All files of the current version of the table."""
         table = self._table()
         actions: list[dict[str, Any]] = [] if table is None else _rows(table.get_add_actions(flatten=True))
         return [
@@ -98,7 +98,7 @@ class DeltaLake:
         ]
 
     def strays(self) -> list[str]:
-        """None: Delta keeps the files of former versions in the folder."""
+        """Always empty, because Delta keeps the files of former versions in the folder."""
         return []
 
     def _table(self) -> DeltaTable | None:
@@ -122,13 +122,13 @@ def _removed(file: LakeFile, *, changed: bool) -> RemoveAction:
 
 
 def _values(path: str) -> dict[str, str | None]:
-    """The values of the partition columns, which are in the names of the folders."""
+    """The values of the partition columns, read from the folder names."""
     pairs = (part.split("=", 1) for part in path.split("/")[:-1])
     return {name: None if value == NO_VALUE else unquote(value) for name, value in pairs}
 
 
 def _rows(actions: Any) -> list[dict[str, Any]]:
-    import pyarrow as pa  # noqa: PLC0415 - Arrow is loaded where it works
+    import pyarrow as pa  # noqa: PLC0415 - loaded only where it is used
 
     found: list[dict[str, Any]] = pa.table(actions).to_pylist()
     return found

@@ -1,9 +1,9 @@
-"""An Iceberg table, by the Python library `pyiceberg`: the tasks' files become one snapshot.
+"""An Iceberg table, written with the Python library `pyiceberg`. The tasks' files become one snapshot.
 
-The properties of a snapshot say which micro-batch of which query it holds; rows and properties are one atomic commit.
-The catalog is a SQLite file in the lake, so that the folder is all there is; the newest `metadata/*.metadata.json`
-opens the table in every other engine. Iceberg wants the partition columns in the files too. Files that were moved into
-their places by an attempt that never committed are seen by nobody.
+The properties of a snapshot name its query and micro-batch. Rows and properties are one atomic commit. The catalog is a
+SQLite file in the lake, so the folder contains everything. Every other engine opens the table by the newest
+`metadata/*.metadata.json`. Iceberg requires the partition columns in the files too. An attempt that never commits may
+leave files in the folder; readers do not see them.
 """
 
 import shutil
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAMESPACE = "lake"
 QUERY, BATCH = "tidemill.query", "tidemill.batch"
 OF_TOPIC = "tidemill.rows-of-topic"
-"""Property of a table: whether its columns `partition` and `offset` are those of a topic. Old tables do not have it."""
+"""Table property: whether the columns `partition` and `offset` are those of a topic. Old tables lack it."""
 
 
 class IcebergLake:
@@ -44,7 +44,7 @@ class IcebergLake:
         self._name = (NAMESPACE, root.name)
 
     def recover(self) -> None:
-        """Forget what was staged."""
+        """Delete the staged files."""
         shutil.rmtree(self.root / STAGING, ignore_errors=True)
 
     def holds(self, query: str, batch: int) -> bool:
@@ -54,7 +54,7 @@ class IcebergLake:
         return any(each[QUERY] == query and int(each[BATCH] or -1) >= batch for each in found)
 
     def commit(self, step: CommitStep, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
-        """Move the files, then make them one snapshot."""
+        """Move the files, then add them as one snapshot."""
         by = list((*files, *step.removed)[0].by)
         if step.query is not None:
             check_rows(self, schema, by)
@@ -72,7 +72,7 @@ class IcebergLake:
                 table.add_files(paths, snapshot_properties=properties)
 
     def _overwrite(self, table: Table, added: list[str], removed: set[str], properties: dict[str, str]) -> None:
-        """Files away and files in, by one snapshot."""
+        """Remove and add files in one snapshot."""
         gone = [task.file for task in table.scan().plan_files() if task.file.file_path in removed]
         with (
             table.transaction() as change,
@@ -87,21 +87,21 @@ class IcebergLake:
         return f"file://{self.root / file.path}"
 
     def layout(self) -> LakeLayout | None:
-        """What the table says."""
+        """The columns of the table."""
         with self._table() as table:
             if table is None:
                 return None
             return layout_of(table.schema().as_arrow(), [field.name for field in table.spec().fields])
 
     def files(self) -> list[LakeFile]:
-        """All files of the table as it is now."""
+        """All files of the current snapshot."""
         with self._table() as table:
             rows: list[dict[str, Any]] = [] if table is None else table.inspect.files().to_pylist()
             of_topic = table is not None and _of_topic(table)
         return [self._file(row, of_topic=of_topic) for row in rows]
 
     def strays(self) -> list[str]:
-        """None: Iceberg keeps the files of former snapshots in the folder."""
+        """Always empty, because Iceberg keeps the files of former snapshots in the folder."""
         return []
 
     def _file(self, row: dict[str, Any], *, of_topic: bool) -> LakeFile:
@@ -118,7 +118,7 @@ class IcebergLake:
 
     @contextmanager
     def _catalog(self) -> Iterator[SqlCatalog]:
-        """The catalog, closed afterwards: a connection that is left to the collector may keep others from writing."""
+        """The catalog, closed afterwards: a connection left to garbage collection may block other writers."""
         catalog = SqlCatalog(NAMESPACE, uri=f"sqlite:///{self.root / ICEBERG_CATALOG}", warehouse=f"file://{self.root}")
         try:
             yield catalog
@@ -127,7 +127,7 @@ class IcebergLake:
 
     @contextmanager
     def _table(self) -> Iterator[Table | None]:
-        """The table to look at; who only looks makes no catalog."""
+        """The table for reading. Reading creates no catalog."""
         if (self.root / ICEBERG_CATALOG).exists():
             with self._catalog() as catalog:
                 yield self._find(catalog)
@@ -154,7 +154,7 @@ class IcebergLake:
 
 
 def _of_topic(table: Table) -> bool:
-    """Whether the rows have offsets of a topic; a table of a former version is judged by its types."""
+    """Whether the rows have offsets of a topic. A table of a former version is judged by its column types."""
     known = table.properties.get(OF_TOPIC)
     if known is not None:
         return known == "true"

@@ -1,4 +1,4 @@
-"""What a lake can do, whatever its format."""
+"""The interface of a lake, for every format."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "_checkpoint"
 STAGING = "_staging"
-"""Readers of folders of Parquet leave out names that begin with an underscore."""
+"""Readers of Parquet folders ignore names that begin with an underscore."""
 
 ICEBERG_CATALOG = "_catalog.db"
 DELTA_LOG = "_delta_log"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""How Hive, and everything since, spells a missing value in the name of a folder."""
+"""Hive's spelling of a missing value in a folder name, which all later tools use."""
 
 
 class CommitStep(NamedTuple):
-    """What a commit is for: a micro-batch of a query, or the same rows in other files when there is no query."""
+    """The reason of a commit: a micro-batch of a query, or, without a query, the same rows in other files."""
 
     query: str | None
     batch: int = -1
@@ -35,32 +35,32 @@ class Lake(Protocol):
 
     @property
     def keeps_columns(self) -> bool:
-        """Whether the columns that are the names of folders are in the files too."""
+        """Whether the partition columns are in the files too, not only in the folder names."""
 
     kept_as: Mapping[str, str]
-    """Types, in Spark's names, that the format keeps as others."""
+    """Spark types that the format stores as other types."""
 
     def layout(self) -> LakeLayout | None:
         """The columns; None before the first rows."""
 
     def recover(self) -> None:
-        """Finish what a commit before a crash had begun, and forget what never was committed."""
+        """Finish a commit that a crash interrupted, and delete everything that was never committed."""
 
     def holds(self, query: str, batch: int) -> bool:
-        """Whether the rows of this micro-batch are here."""
+        """Whether the lake has the rows of this micro-batch."""
 
     def commit(self, step: CommitStep, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
-        """Make staged files visible, and those that the step removes invisible, all at once.
+        """Make staged files visible and the step's removed files invisible, atomically.
 
-        SchemaChanged, and nothing is changed, when the schema is not that of the lake. A step without a query adds no
-        rows, and its schema is not looked at.
+        Raises SchemaChanged, and changes nothing, when the schema differs from that of the lake. A step without a query
+        adds no rows, so its schema is not checked.
         """
 
     def files(self) -> list[LakeFile]:
-        """All that is visible."""
+        """All visible files."""
 
     def strays(self) -> list[str]:
-        """Files that are in the folder and were never committed."""
+        """Files in the folder that were never committed."""
 
 
 def never_null(lake: Lake) -> tuple[str, ...]:

@@ -1,16 +1,16 @@
-"""A lake of plain Parquet files that every tool can read, with a log of commits beside them.
+"""A lake of plain Parquet files that every tool can read, with a commit log in the same folder.
 
     lake/orders/date=2026-11-16/....parquet                  rows
     lake/orders/_log/000000000003.json                       which files commit 3 added, for which micro-batch
-    lake/orders/_staging/                                    what the tasks of the running micro-batch write
-    lake/orders/_checkpoint/                                 Spark's
+    lake/orders/_staging/                                    files of the running micro-batch's tasks
+    lake/orders/_checkpoint/                                 Spark's checkpoint
 
-Tasks write into `_staging`. Writing the entry of the log is the commit; the files are moved to their places after it.
-After a crash `recover` moves what the last entry names and is still staged, and drops everything else that is staged:
-a reader of the folder finds the rows of a micro-batch at most once, and after `recover` exactly once.
+Tasks write into `_staging`. Writing the log entry is the commit. The files are moved to their places after it. After a
+crash, `recover` moves the files of the last entry that are still staged, and deletes all other staged files. So a
+reader of the folder finds the rows of a micro-batch at most once, and after `recover` exactly once.
 
-A commit that removes files names all that are left. Its files are removed before the new ones take their places, so
-that here, too, nobody finds a row twice. The commits before it are deleted.
+A commit that removes files names all remaining files. The old files are removed before the new ones are moved, so that
+a reader never finds a row twice. The commits before it are deleted.
 """
 
 import shutil
@@ -31,7 +31,7 @@ LOG = "_log"
 
 
 class ParquetLake:
-    """One folder of Parquet files with its log."""
+    """One folder of Parquet files with its commit log."""
 
     keeps_columns = False
     kept_as: Mapping[str, str] = MappingProxyType({})
@@ -40,7 +40,7 @@ class ParquetLake:
         self.root = root
 
     def recover(self) -> None:
-        """Roll the last commit forward; what is staged otherwise is of no commit."""
+        """Complete the last commit. Other staged files belong to no commit and are deleted."""
         last = self._last()
         if last is not None:
             self._place(last)
@@ -53,7 +53,7 @@ class ParquetLake:
         return last is not None and last.holds(query, batch)
 
     def commit(self, step: CommitStep, files: Sequence[LakeFile], schema: "pa.Schema") -> None:
-        """Write the entry, then move the files; a crash in between is what `recover` is for."""
+        """Write the log entry, then move the files. `recover` handles a crash in between."""
         if step.query is not None:
             check_rows(self, schema, (*files, *step.removed)[0].by)
         last = self._last()
@@ -71,7 +71,7 @@ class ParquetLake:
         self._forget(entry)
 
     def layout(self) -> LakeLayout | None:
-        """What the last commit says, or one of its files if the commit is of a former version."""
+        """The columns of the last commit, or of one of its files if a former version wrote the commit."""
         last = self._last()
         if last is None:
             return None
@@ -82,7 +82,7 @@ class ParquetLake:
             )
         if not files:
             return None
-        import pyarrow.parquet as pq  # noqa: PLC0415 - Arrow is loaded where it works
+        import pyarrow.parquet as pq  # noqa: PLC0415 - loaded only where it is used
 
         found = layout_of(pq.read_schema(self.root / files[-1].path), files[-1].by)
         folders = tuple(
@@ -110,7 +110,9 @@ class ParquetLake:
             try:
                 move(self.root / STAGING / file.path, target)
             except FileNotFoundError:
-                raise LakeDamaged(f"{target} is gone, but commit {entry.number} of {self.root} has it") from None
+                raise LakeDamaged(
+                    f"{target} is missing, but commit {entry.number} of {self.root} names it; restore it from a backup"
+                ) from None
             folders.add(target.parent)
         for folder in folders:
             sync(folder)
@@ -119,20 +121,20 @@ class ParquetLake:
         return sorted((self.root / LOG).glob("*.json"))
 
     def _forget(self, entry: Commit) -> None:
-        """The commits before one that names all."""
+        """Delete the commits before one that names all files."""
         if entry.whole:
             for path in self._names():
                 if path.name < entry.name:
                     path.unlink()
 
     def _entries(self) -> Iterator[Commit]:
-        """From the newest that names all on."""
+        """The commits, starting with the newest that names all files."""
         found = [_read(path) for path in self._names()]
         begin = max((index for index, entry in enumerate(found) if entry.whole), default=0)
         number = found[begin].number if found and found[begin].whole else 0
         for number_, entry in enumerate(found[begin:], number):
             if entry.number != number_:
-                raise LakeDamaged(f"commit {number_} of {self.root} is gone: the next that is there is {entry.name}")
+                raise LakeDamaged(f"commit {number_} of {self.root} is missing; the next one is {entry.name}")
             yield entry
 
     def _last(self) -> Commit | None:
@@ -145,7 +147,7 @@ def _columns(schema: "pa.Schema") -> tuple[tuple[str, str], ...]:
 
 
 def _where(last: Commit | None) -> tuple[str, int]:
-    """How far the query was, for a commit that changes no rows."""
+    """The query and micro-batch for a commit that changes no rows: those of the last commit."""
     return ("", -1) if last is None else (last.query, last.batch)
 
 

@@ -1,11 +1,11 @@
-"""A lake back into a topic: the order within each partition, keys, headers and timestamps stay as they were.
+"""Writes a lake back into a topic. Keys, headers, timestamps and the order within each partition are kept.
 
-Partitions keep their numbers when the target has as many as the lake; otherwise keys choose as librdkafka would.
+Partitions keep their numbers when the target has as many as the lake. Otherwise keys choose, as in librdkafka.
 
-A replay writes in transactions under a name made of the lake and the topic, and commits its position with the records
-(`core.replay`). Started again, it aborts what was open, reads the position and goes on there: whoever reads committed
-records finds each one once, also when the replay was killed. When it had come to the end, it adds what the lake has
-got since.
+A replay writes in transactions under a name made of the lake and the topic. It commits its position together with the
+records (`core.replay`). A restarted replay aborts the open transaction, reads the position and continues there. So a
+reader of committed records finds each record once, even if the replay was killed. A replay that had reached the end
+adds the rows that the lake has received since.
 """
 
 import contextlib
@@ -39,11 +39,11 @@ from tidemill.records.header import SEQUENCE_MAX
 ROWS = 10_000
 ROWS_PER_TRANSACTION = 100_000
 COMMIT_S = 1.0
-"""How long readers of committed records wait for a slow replay."""
+"""How long readers of committed records wait for a slow replay at most."""
 TIMEOUT_MS = 60_000
-"""When a replay that was killed and not started again stops holding up readers."""
+"""How long a killed replay can block readers if it is not restarted."""
 SLICES_PER_SECOND = 10
-"""How evenly a rate is kept."""
+"""The number of slices per second in which a rate limit is applied."""
 COLUMNS = ["key", "value", "headers", "timestamp", "offset"]
 NAME_CHARS = 16
 _DAY = re.compile(rf"(?:^|/){DATE}=(\d{{4}}-\d\d-\d\d)/")
@@ -51,7 +51,7 @@ _DAY = re.compile(rf"(?:^|/){DATE}=(\d{{4}}-\d\d-\d\d)/")
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What is replayed, and how fast; `rate` is in rows per second. `again`: from the beginning, whatever was done."""
+    """What to replay, and how fast: `rate` is in rows per second. `again` starts from the beginning in any case."""
 
     topic: str
     since_ms: int | None = None
@@ -60,12 +60,12 @@ class ReplayRequest:
 
     @property
     def rows(self) -> int:
-        """How many are sent at a time."""
+        """How many rows are sent at a time."""
         return ROWS if self.rate is None else min(ROWS, max(1, self.rate // SLICES_PER_SECOND))
 
 
 class RowSlice:
-    """Rows of one partition of the lake that are sent together, and where the next ones begin."""
+    """Rows of one partition of the lake that are sent together, and the offset after them."""
 
     __slots__ = ("next_offset", "partition", "rows")
 
@@ -89,13 +89,13 @@ class Replay:
             self._files[file.partition].append(file)
         self._twin = chosen_kernels()
         self.older = 0
-        """How many rows were passed over because they are older than wanted."""
+        """How many rows were skipped because they are older than requested."""
 
     @property
     def name(self) -> str:
-        """The transactional id, and the group that knows how far the replay is."""
-        told = f"{self._lake.root}\n{self._wanted.topic}"
-        return f"tidemill-replay-{hashlib.sha256(told.encode()).hexdigest()[:NAME_CHARS]}"
+        """The transactional id, and the group that stores the replay's position."""
+        origin = f"{self._lake.root}\n{self._wanted.topic}"
+        return f"tidemill-replay-{hashlib.sha256(origin.encode()).hexdigest()[:NAME_CHARS]}"
 
     @property
     def rows(self) -> int:
@@ -104,7 +104,7 @@ class Replay:
 
     @property
     def oldest_ms(self) -> int | None:
-        """No record that is replayed can be of before this day; None when the lake does not tell days."""
+        """No replayed record is older than this day. None when the lake has no days."""
         days = [found[1] for files in self._files.values() for file in files if (found := _DAY.search(file.path))]
         if not days:
             return None
@@ -113,11 +113,11 @@ class Replay:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic had, as far as the lake knows."""
+        """How many partitions the topic had, as far as the lake shows."""
         return max(self._files, default=0) + 1
 
     def run(self, advance: Callable[[int], None], stopped: Callable[[], bool] = lambda: False) -> int:
-        """Write what is left; `advance` is told how many rows of the lake are done since the last call."""
+        """Write the remaining rows. `advance` gets the number of rows of the lake that are done since its last call."""
         topic = self._wanted.topic
         producer = self._client.init_producer(self.name, timeout_ms=TIMEOUT_MS)
         count = len(self._client.metadata([topic], create=True)[topic].leaders)
@@ -134,7 +134,10 @@ class Replay:
         return done
 
     def _check_own_topic(self, count: int) -> None:
-        """A topic that was lost is filled from its lake; one that still has its records would have them twice."""
+        """Refuse to replay an archive into its own topic while that has records: each would be there twice.
+
+        An empty topic is accepted, because a lost topic is restored this way.
+        """
         topic = self._wanted.topic
         if topic != self._lake.root.absolute().name:
             return
@@ -142,8 +145,8 @@ class Replay:
         first, last = (self._client.list_offsets(dict.fromkeys(parts, at)) for at in (EARLIEST, LATEST))
         if any(first[part].offset < last[part].offset for part in parts):
             raise PipelineError(
-                f"{self._lake.root} is an archive of {topic}, which has records: they would be there twice; "
-                "replay to another topic, or give --again to do it all the same"
+                f"{self._lake.root} is an archive of {topic}, which still has records, so they would be duplicated; "
+                "replay to another topic, or give --again to replay anyway"
             )
 
     def _write(
@@ -170,7 +173,10 @@ class Replay:
         return done
 
     def _positions(self) -> dict[int, int]:
-        """Asked after the producer's id was taken, so that nobody else can move them."""
+        """The committed positions.
+
+        Read them only after taking the producer id, so that no other replay can move them.
+        """
         return positions_from_texts(kept.metadata for kept in self._client.group_offsets(self.name).values())
 
     def _slices(self, positions: dict[int, int], advance: Callable[[int], None]) -> Iterator[RowSlice]:
@@ -206,7 +212,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The topic, how many partitions it has, and how many the lake has."""
+    """The topic, its number of partitions, and that of the lake."""
 
     topic: str
     count: int
@@ -214,7 +220,7 @@ class _Target:
 
 
 class _Writing:
-    """Transactions, one after another."""
+    """The transactions of a replay, one after another."""
 
     def __init__(self, client: KafkaClient, producer: ProducerIdentity, target: _Target, twin: Kernels) -> None:
         self._client = client
@@ -261,7 +267,10 @@ class _Writing:
         self._rows, self._began = 0, time.monotonic()
 
     def abort(self) -> None:
-        """Undo what is open; what cannot be told now ends with its timeout, or when the replay runs again."""
+        """Abort the open transaction.
+
+        If the broker cannot be reached, it ends with its timeout or with the next replay.
+        """
         if self._joined:
             with contextlib.suppress(TidemillError):
                 self._client.end_transaction(self._producer, commit=False)
@@ -274,5 +283,5 @@ class _Writing:
     def _placed(self, partition: int, encoder: Encoder, rows: int) -> dict[int, npt.NDArray[np.int64]]:
         if self._target.count == self._target.lake_count:
             return {partition: np.arange(rows, dtype=np.int64)}
-        unkeyed = random.randrange(self._target.count)  # noqa: S311 - it spreads load, it hides nothing
+        unkeyed = random.randrange(self._target.count)  # noqa: S311 - it spreads load and is not used for security
         return encoder.dealt(encoder.partitions(self._target.count, unkeyed), self._target.count)

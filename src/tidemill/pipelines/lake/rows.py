@@ -1,4 +1,4 @@
-"""What a task does for a lake: rows into staged Parquet files, one for each day or other partition of the lake."""
+"""A task of a lake: writes rows into staged Parquet files, one for each partition of the lake, such as a day."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,20 +30,20 @@ FILE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Where the rows of a micro-batch go; `name` is unlike that of every other micro-batch."""
+    """Where the rows of a micro-batch are staged. `name` is unique to the micro-batch."""
 
     root: str
     name: str
     by: tuple[str, ...] = ()
     keep_columns: bool = False
     of_topic: bool = True
-    """Whether columns named topic, partition and offset, if all are there, are those of records of a topic."""
+    """Whether the columns topic, partition and offset, if all exist, are those of records of a topic."""
     never_null: tuple[str, ...] = ()
-    """Columns that the files declare as never null, as their table does."""
+    """Columns that the files declare as never null, because their table does."""
 
 
 class GrowingFile:
-    """A staged file that is being written; `path` is where it will be."""
+    """A staged file that is being written. `path` is its final place."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class GrowingFile:
             self._last = max(self._last, offsets["max"])
 
     def close(self) -> LakeFile:
-        """Make it durable; what it is."""
+        """Make the file durable and return its description."""
         self._writer.close()
         sync(self._staged)
         size = self._staged.stat().st_size
@@ -82,7 +82,7 @@ class GrowingFile:
 
 
 def stage_rows(stage: StagedRows, task: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a task and tell which files it made, as rows of FILE_SCHEMA."""
+    """Write the rows of a task and return the files that it made, as rows of FILE_SCHEMA."""
     growing: dict[tuple[Any, ...], GrowingFile] = {}
     for batch in batches:
         of_topic = stage.of_topic and set(batch.schema.names) >= {"topic", "partition", "offset"}

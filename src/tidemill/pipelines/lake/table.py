@@ -1,8 +1,8 @@
-"""A table by key: what a task does with the newest records of the keys of one bucket.
+"""A table by key: merges the newest records of the keys of one bucket.
 
-Keys are spread over buckets, each a folder with one file. A micro-batch rewrites the buckets of its keys: rows whose
-key it has give way, records without a value (tombstones) only take away. Doing it twice gives the same file, and the
-commit of the lake lets it happen once.
+Keys are spread over buckets. Each bucket is a folder with one file. A micro-batch rewrites the buckets of its keys. A
+new row replaces the old row of its key, and a record without a value (a tombstone) deletes it. Merging twice gives the
+same file, and the lake commits it only once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from tidemill.pipelines.lake.rows import FILE_SCHEMA, GrowingFile
 
 BUCKET = "bucket"
 GONE = "_gone"
-"""A column of the newest records that says that their key is to be taken away."""
+"""A column of the newest records: whether their key is to be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucketing:
-    """Where a micro-batch writes; `name` is unlike that of every other one; `files` are the table's now, by bucket."""
+    """Where a micro-batch writes. `name` is unique to it; `files` are the table's current files by bucket."""
 
     root: str
     name: str
@@ -33,18 +33,18 @@ class Bucketing:
     key: str = "key"
     keep_columns: bool = False
     never_null: tuple[str, ...] = ()
-    """Columns that the files declare as never null, as their table does."""
+    """Columns that the files declare as never null, because their table does."""
 
 
 def merge_bucket(table: Bucketing, newest: pa.Table) -> pa.Table:
-    """Write a bucket anew with the newest records of some of its keys; the file, as a row of FILE_SCHEMA."""
+    """Rewrite a bucket with the newest records of some of its keys. Returns the file as a row of FILE_SCHEMA."""
     bucket = int(newest.column(BUCKET)[0].as_py())
     alive = newest.filter(pc.invert(newest.column(GONE))).drop_columns([GONE])
     rows = alive if table.keep_columns else alive.drop_columns([BUCKET])
     for path in table.files.get(bucket, ()):
         kept = pq.ParquetFile(Path(table.root) / path).read()
         replaced = pc.is_in(kept.column(table.key), value_set=newest.column(table.key).combine_chunks())
-        if set(rows.column_names) != set(kept.column_names):  # compared with the lake before, this is a last check
+        if set(rows.column_names) != set(kept.column_names):  # the driver has checked this before
             raise SchemaChanged(f"{Path(table.root) / path} has columns {kept.column_names}, not {rows.column_names}")
         rows = pa.concat_tables([kept.filter(pc.invert(replaced)), rows.select(kept.schema.names).cast(kept.schema)])
     if not rows.num_rows:
@@ -58,11 +58,11 @@ def merge_bucket(table: Bucketing, newest: pa.Table) -> pa.Table:
 
 
 def by_bucket(files: Sequence[LakeFile]) -> dict[int, list[LakeFile]]:
-    """The files of a table by the buckets that their folders name."""
+    """The files of a table by bucket, taken from the folder names."""
     found: dict[int, list[LakeFile]] = {}
     for file in files:
         name, _, bucket = file.folder.rstrip("/").partition("=")
         if name != BUCKET or not bucket.isdecimal():
-            raise PipelineError(f"{file.path} is not of a table by key; give the table another folder")
+            raise PipelineError(f"{file.path} does not belong to a table by key; write the table to another folder")
         found.setdefault(int(bucket), []).append(file)
     return found

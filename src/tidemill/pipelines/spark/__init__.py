@@ -1,1 +1,1 @@
-"""Spark's side of the pipelines: the only place that imports PySpark."""
+"""Adapts the pipelines to Spark. Only this package imports PySpark."""

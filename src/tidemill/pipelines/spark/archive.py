@@ -1,6 +1,6 @@
-"""The query of an archive: a topic with all its columns into a lake, by day.
+"""The query of an archive: copies a topic with all its columns into a lake, by day.
 
-The checkpoint is in the lake. When somebody has deleted it, the query goes on where the rows of the lake end.
+The checkpoint is in the lake. If it was deleted, the query continues after the last rows of the lake.
 """
 
 import json
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.client.kafka import KafkaClient
 from tidemill.pipelines.core.broker import KafkaBroker
@@ -20,13 +20,13 @@ from tidemill.pipelines.spark.lake import into_lake, schema_of
 from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries
 
 BYTES_PER_TRIGGER = 256 * 1024 * 1024
-"""What one micro-batch takes at most: its files are of a size that readers like, and a restart repeats little."""
+"""The limit of a micro-batch. Files get a good size for readers, and a restart repeats little."""
 FOLLOW_EVERY = "5 seconds"
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What is archived."""
+    """What to archive, and how."""
 
     broker: KafkaBroker
     topic: str
@@ -36,7 +36,7 @@ class Archive:
 
 
 def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
-    """Start the query; it ends by itself at the end of the topic unless it follows."""
+    """Start the query. It ends at the end of the topic unless it follows."""
     checkpoint = lake.root / CHECKPOINT
     lake.recover()
     rows = (
@@ -60,7 +60,7 @@ def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
 
 
 def _beginning(lake: Lake, wanted: Archive, checkpoint: Path) -> str:
-    """Where a query without a checkpoint begins: at the start, or behind the rows that are here."""
+    """Where a query without a checkpoint starts: at the beginning, or after the rows of the lake."""
     files = lake.files()
     if any(file.partition < 0 for file in files):
         raise PipelineError(f"{lake.root} is a table by key, not an archive; archive into another folder")

@@ -1,7 +1,7 @@
-"""The name of a sink: the same after every restart of its query, and no other query's.
+"""The name of a sink: stable across restarts of its query, and unique to the query.
 
-It is what Spark calls the id of the query, which is in the checkpoint. Where that cannot be read from here (HDFS, S3
-and the like) it is the address of the checkpoint: one that has a scheme means the same place on every machine.
+It is the query id that Spark stores in the checkpoint. Where the checkpoint cannot be read from here (HDFS, S3), it is
+the address of the checkpoint. An address with a scheme means the same place on every machine.
 """
 
 from hashlib import sha256
@@ -16,11 +16,11 @@ DIGITS = 32
 
 
 def sink_of(location: str | None) -> str:
-    """The name of the sink whose query has its checkpoint there."""
+    """The name of the sink whose query has its checkpoint at this location."""
     if not location:
         raise WrongOption(
-            "checkpointLocation is missing: give it as an option of the writer, or transactional=false; "
-            "by it the sink finds what an earlier driver of the query left"
+            "checkpointLocation is missing; set it as an option of the writer, or set transactional=false;  "
+            "the sink needs it to find the transactions of an earlier driver"
         )
     parts = urlsplit(location)
     if parts.scheme not in {"", "file"}:

@@ -1,6 +1,6 @@
-"""Micro-batches into a table: tasks send their rows to a server; rows for chDB go through the driver.
+"""Writes micro-batches to a ClickHouse or chDB table. Tasks send rows to a server; rows for chDB go through the driver.
 
-The embedded engine can be open once in one process, so that only the driver can have it.
+The embedded engine can be open only once and in one process, so only the driver can use it.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tidemill.pipelines.clickhouse import TargetTable
 
 ROWS_PER_INSERT = 100_000
-"""ClickHouse makes a file of every insert: few large ones are what it likes."""
+"""ClickHouse writes a file for every insert, so few large inserts are best."""
 COUNTED = "rows bigint"
 
 
 @dataclass(frozen=True, slots=True)
 class TableTarget:
-    """The table of a sink; `by` are the columns that a new one is sorted by."""
+    """The table of a sink. `by` are the columns that a new table is sorted by."""
 
     address: TableAddress
     table: str
@@ -36,8 +36,8 @@ class TableTarget:
 
 
 def into_table(target: TableTarget, checkpoint: Path) -> Callable[[DataFrame, int], None]:
-    """What foreachBatch does."""
-    from tidemill.pipelines.clickhouse import TargetTable  # noqa: PLC0415 - Arrow is loaded where it works
+    """The function for foreachBatch."""
+    from tidemill.pipelines.clickhouse import TargetTable  # noqa: PLC0415 - loaded only where it is used
 
     address = target.address
 
@@ -60,7 +60,7 @@ def into_table(target: TableTarget, checkpoint: Path) -> Callable[[DataFrame, in
 
 
 def send(table: "TargetTable", attempt: str, sender: str, batches: Iterator["pa.RecordBatch"]) -> int:
-    """Insert rows in portions that are the same whenever the same rows come; how many there were."""
+    """Insert rows and return their number. The same rows always give the same inserts."""
     from tidemill.pipelines.clickhouse import portions  # noqa: PLC0415 - as above
 
     total = 0

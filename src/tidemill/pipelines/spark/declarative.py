@@ -1,12 +1,12 @@
-"""The second runner: a pipeline as a graph of Spark Declarative Pipelines, which runs once and ends.
+"""The second runner: runs a pipeline once, as a graph of Spark Declarative Pipelines.
 
-Views become temporary views of the graph and sinks become its sinks; Spark plans the graph, runs the flows that do not
-wait for each other side by side, tries failed ones again, and keeps checkpoints of its own: a pipeline that changes
-its runner begins again. A graph writes by formats and in mode append, so only sinks of kind topic are run.
+Views become temporary views of the graph, and sinks become its sinks. Spark plans the graph, runs independent flows in
+parallel and retries failed ones. It keeps its own checkpoints, so a pipeline that changes its runner starts again from
+the beginning. A graph writes by formats and in mode append, so only sinks of kind topic are supported.
 
-PySpark's own client of this (4.3) stops at the end of a run at a message that it does not know, the accumulators of
-Python data sources. Here such messages are passed over. Views name each other in SQL as in the other runner, without
-STREAM(...), for which a check of Spark's is switched off.
+At the end of a run, PySpark's own client (4.3) fails at a message that it does not know: the accumulators of Python
+data sources. This module skips such messages. Views name each other in SQL as in the other runner, without STREAM(...).
+To allow that, it disables a check of Spark.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ FAILED = "Error: "
 
 
 def check_declarative(folder: Folder) -> None:
-    """Refuse what a graph cannot do, before anything is started."""
+    """Refuse sinks that a graph does not support, before anything is started."""
     for sink in folder.spec.sinks:
         if sink.kind is not SinkKind.TOPIC or sink.mode != "append":
             what = f"is of kind {sink.kind} in mode {sink.mode}"
@@ -45,7 +45,7 @@ def check_declarative(folder: Folder) -> None:
 
 
 def run_declarative(spark: SparkSession, folder: Folder, say: Callable[[str], None]) -> None:
-    """Run the graph once; `spark` is a session of Spark Connect."""
+    """Run the graph once. `spark` is a Spark Connect session."""
     graph = create_dataflow_graph(spark, None, None, SETTINGS)
     with graph_element_registration_context(SparkConnectGraphElementRegistry(spark, graph)):
         _define(spark, folder)
@@ -74,18 +74,18 @@ def _rows(views: dict[str, DataFrame], sink: Sink) -> DataFrame:
 
 
 def _giving(rows: DataFrame) -> Callable[[], Any]:
-    """What a graph asks for: a function that makes rows without looking at them."""
+    """A function that returns the rows without evaluating them, as a graph requires."""
     return lambda: rows
 
 
 def _events(spark: SparkSession, graph: str, folder: Folder) -> Iterator[str]:
-    """What Spark says about the run, until it has ended."""
+    """Spark's messages about the run, until it has ended."""
     command = messages.Command()
     command.pipeline_command.start_run.CopyFrom(
         messages.PipelineCommand.StartRun(dataflow_graph_id=graph, storage=(folder.state / STORAGE).absolute().as_uri())
     )
     client = cast("Any", spark).client
-    request = client._execute_plan_request_with_metadata()  # noqa: SLF001 - the public way ends with an error, see above
+    request = client._execute_plan_request_with_metadata()  # noqa: SLF001 - the public method fails, see above
     request.plan.command.CopyFrom(command)
     for answer in client._execute_and_fetch_as_iterator(request, {}):  # noqa: SLF001 - as above
         if isinstance(answer, dict) and EVENT in answer:

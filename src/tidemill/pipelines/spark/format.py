@@ -1,7 +1,7 @@
-"""`format("tidemill")`: which reader or writer Spark gets for which options.
+"""`format("tidemill")`: creates the reader or writer for the given options.
 
-Spark calls this in Python workers of its own, one for each kind of question, and asks the same ones again in every
-query and micro-batch: see `worker` for what they would do after each answer.
+Spark calls this in Python workers of its own, one for each kind of call, and repeats the calls in every query and
+micro-batch. `worker` describes the cost after each call.
 """
 
 from typing import Any
@@ -23,45 +23,48 @@ NAME = "tidemill"
 
 
 class TidemillSource(DataSource):
-    """Topics of any Kafka broker as DataFrames, and back."""
+    """Reads topics of any Kafka broker as DataFrames, and writes DataFrames to topics."""
 
-    _travelled = False
-    """Whether this is a copy that came from another process, as those are that commit a micro-batch."""
+    _is_copy = False
+    """Whether this is a copy from another process. A micro-batch is committed by such a copy."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._travelled = True
+        self._is_copy = True
 
     @classmethod
     def name(cls) -> str:
-        """What stands in format(...)."""
+        """The name in format(...)."""
         return NAME
 
     def schema(self) -> StructType:
-        """The columns, unless the user names those he wants with `.schema(...)`."""
+        """The columns, unless the user selects them with `.schema(...)`."""
         with settled():
             return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For spark.read."""
+        """The reader for spark.read."""
         with settled():
             return batch_reader(parse_source(self.options, streaming=False), columns_in(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For spark.readStream."""
+        """The reader for spark.readStream."""
         return StreamReader(parse_source(self.options, streaming=True), columns_in(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """For DataFrame.write."""
+        """The writer for DataFrame.write."""
         if overwrite:
-            raise WrongOption('a topic only grows: use mode("append")')
+            raise WrongOption('a topic cannot be overwritten; use mode("append")')
         with settled():
             return BatchWriter(self._sink(schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SparkStreamWriter:  # noqa: N802, ARG002 - Spark's name
-        """For DataFrame.writeStream; complete mode appends the whole result every time, as Spark's own sink does."""
-        with settled():  # by whoever begins a micro-batch, and by whoever commits it
-            return StreamWriter(self._sink(schema, streaming=True), begins=not self._travelled)
+        """The writer for DataFrame.writeStream.
+
+        Complete mode appends the whole result every time, as in Spark's own sink.
+        """
+        with settled():  # called both to begin and to commit a micro-batch
+            return StreamWriter(self._sink(schema, streaming=True), begins=not self._is_copy)
 
     def _sink(self, schema: StructType, *, streaming: bool) -> SinkOptions:
         options = parse_sink(self.options, streaming=streaming)

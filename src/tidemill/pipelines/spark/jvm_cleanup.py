@@ -1,7 +1,7 @@
-"""A JVM comes up as a whole, or is gone.
+"""Kills the JVM if its start is interrupted.
 
-PySpark, interrupted (Ctrl-C) while it waits for the JVM to say where it listens, removes the folder in which it is to
-be said. The JVM then fails to say it, and stays for ever: it looks for the end of its parent only later on.
+While PySpark waits for the JVM's port, Ctrl-C makes it remove the folder in which the JVM announces the port. The JVM
+then cannot announce it and runs forever, because it checks for the end of its parent only later.
 """
 
 import os
@@ -12,8 +12,8 @@ from pathlib import Path
 
 
 @contextmanager
-def whole_or_gone() -> Iterator[None]:
-    """Processes that were started in here end when this is left by an exception."""
+def kill_children_on_error() -> Iterator[None]:
+    """Kill the child processes that were started inside if an exception leaves the block."""
     before = _children()
     try:
         yield
@@ -25,9 +25,9 @@ def whole_or_gone() -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    """The processes that this one started and that still run; none where the kernel does not say."""
+    """The running child processes of this process; empty where the kernel does not list them."""
     found: set[int] = set()
     for task in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):  # a thread may end meanwhile
+        with suppress(OSError):  # a thread may have ended
             found.update(map(int, task.read_text(encoding="ascii").split()))
     return found

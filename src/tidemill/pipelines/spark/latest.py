@@ -1,8 +1,8 @@
-"""The query of `tidemill pipeline latest`: a changelog becomes a table with the newest record of each key.
+"""The query of `tidemill pipeline latest`: turns a changelog into a table with the newest record of each key.
 
-Spark finds the newest record of each key of a micro-batch and hands those of a bucket to one task, which merges them
-with the bucket's file (`lake.table`). Newest is the largest offset: a key must stay in its partition, as Kafka's own
-compaction wants it.
+Spark finds the newest record of each key of a micro-batch. It passes those of a bucket to one task, which merges them
+with the bucket's file (`lake.table`). The newest record is the one with the largest offset. So a key must stay in its
+partition, as Kafka's own compaction requires.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import WrongOption
@@ -36,7 +36,7 @@ META = ("partition", "offset", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Which changelog; with `schema` the JSON in its values becomes columns."""
+    """Which changelog to read. With `schema`, the JSON in its values becomes columns."""
 
     broker: KafkaBroker
     topic: str
@@ -47,13 +47,16 @@ class Latest:
 
     @property
     def key(self) -> str:
-        """The column that rows are told apart by; columns of a schema are named as the schema says."""
+        """The column that identifies rows.
+
+        With a schema it has an underscore, so that it differs from the schema's columns.
+        """
         return "key" if self.schema is None else "_key"
 
 
 def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
-    """Start the query; it ends by itself at the end of the topic unless it follows."""
-    from tidemill.pipelines.lake.table import BUCKET, GONE, by_bucket  # noqa: PLC0415 - Arrow is loaded late
+    """Start the query. It ends at the end of the topic unless it follows."""
+    from tidemill.pipelines.lake.table import BUCKET, GONE, by_bucket  # noqa: PLC0415 - loaded only where it is used
 
     checkpoint = lake.root / CHECKPOINT
     lake.recover()
@@ -79,19 +82,19 @@ def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
 
 
 def _check(rows: DataFrame, wanted: Latest) -> None:
-    """Refuse a schema that cannot be before the query is started."""
+    """Refuse an invalid schema before the query is started."""
     try:
         columns = newest_of(rows, wanted).columns
     except PySparkException as error:
         raise WrongOption(f"--schema: {line_of(str(error))}") from None
     twice = sorted({column for column in columns if columns.count(column) > 1})
     if twice:
-        raise WrongOption(f"--schema: the table has a column {twice[0]} of its own; leave that one out")
+        raise WrongOption(f"--schema: the table adds the column {twice[0]} itself; leave it out")
 
 
 def into_table(lake: Lake, checkpoint: Path, wanted: Latest) -> Callable[[DataFrame, int], None]:
-    """What foreachBatch does."""
-    from tidemill.pipelines.lake.table import BUCKET, GONE, Bucketing, by_bucket  # noqa: PLC0415 - Arrow is loaded late
+    """The function for foreachBatch."""
+    from tidemill.pipelines.lake.table import BUCKET, GONE, Bucketing, by_bucket  # noqa: PLC0415 - loaded when used
 
     def add(rows: DataFrame, batch: int) -> None:
         query = query_of(checkpoint)
@@ -106,9 +109,9 @@ def into_table(lake: Lake, checkpoint: Path, wanted: Latest) -> Callable[[DataFr
         check_rows(lake, schema, (BUCKET,))
         table = Bucketing(str(lake.root), name, paths, wanted.key, lake.keeps_columns, never_null(lake))
         merging = merging_in(table)
-        told = newest.groupBy("bucket").applyInArrow(merging, f"{FILES}, bucket int").collect()
-        touched = {row["bucket"] for row in told}
-        files = [LakeFile(row["path"], row["rows"], row["size"]) for row in told if row["path"] is not None]
+        merged = newest.groupBy("bucket").applyInArrow(merging, f"{FILES}, bucket int").collect()
+        touched = {row["bucket"] for row in merged}
+        files = [LakeFile(row["path"], row["rows"], row["size"]) for row in merged if row["path"] is not None]
         removed = tuple(file for bucket in touched for file in here.get(bucket, ()))
         if files or removed:
             lake.commit(CommitStep(query, batch, removed), files, schema)
@@ -117,7 +120,7 @@ def into_table(lake: Lake, checkpoint: Path, wanted: Latest) -> Callable[[DataFr
 
 
 def newest_of(rows: DataFrame, wanted: Latest) -> DataFrame:
-    """The newest record of each key, with its bucket, and whether it takes the key away."""
+    """The newest record of each key, with its bucket, and whether it deletes the key."""
     keyed = rows.where("key is not null")
     newest = keyed.groupBy("key").agg(F.max_by(F.struct("value", *META), "offset").alias("it"))
     bucket = F.pmod(F.crc32("key"), F.lit(wanted.buckets)).cast("int").alias("bucket")
@@ -131,10 +134,10 @@ def newest_of(rows: DataFrame, wanted: Latest) -> DataFrame:
 
 
 def merging_in(table: "Bucketing") -> "Callable[[pa.Table], pa.Table]":
-    """What the task of a bucket does: it tells the file that it wrote, or none when nothing is left."""
+    """The function for the task of a bucket. It returns the file that it wrote, or none when no rows are left."""
 
     def merge(newest: "pa.Table") -> "pa.Table":
-        import pyarrow as pa  # noqa: PLC0415 - Arrow is loaded where it works
+        import pyarrow as pa  # noqa: PLC0415 - loaded only where it is used
 
         from tidemill.pipelines.lake.table import BUCKET, merge_bucket  # noqa: PLC0415 - as above
 

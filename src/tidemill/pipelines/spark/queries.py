@@ -1,4 +1,4 @@
-"""Running queries: waiting for them, what they report, how they stop, and their errors in one line."""
+"""Running queries: waits for them, collects their progress, stops them, and shortens their errors to one line."""
 
 import json
 import re
@@ -21,14 +21,14 @@ _ABSENT = re.compile(
     r"No module named '(?:tidemill|pyspark_tidemill|pyspark|pyarrow|pandas|numpy)'"
     r"|Cannot run program \"[^\"]*python[^\"]*\"[^\n]*"
 )
-"""A worker without us or what comes with us: it has another Python than the driver."""
+"""A worker lacks Tidemill or a dependency, so it has another Python than the driver."""
 PYTHON_ADVICE = "install Tidemill in the Python of Spark's workers, or set PYSPARK_PYTHON to the one that has it"
 LINE_CHARS_MAX = 400
 OF_COMMANDS = {
-    GO_ON: "--skip-lost goes on with what is there",
-    GO_ON_ANEW: "its offsets begin anew, so it needs another folder",
+    GO_ON: "give --skip-lost to continue with the records that are left",
+    GO_ON_ANEW: "its offsets start again at 0, so write it to another folder",
 }
-"""What the commands of built-in pipelines have for the options of a source."""
+"""The advice of built-in commands in place of a source's options."""
 NO_MESSAGE = "(no cause message)"
 
 
@@ -36,22 +36,22 @@ class Queries:
     """The queries of one pipeline by the names of their sinks."""
 
     def __init__(self, running: Mapping[str, StreamingQuery], words: Mapping[str, str] | None = None) -> None:
-        """`words` replace those of `core.errors` that say how a query goes on when records are gone."""
+        """`words` replace the advice in `core.errors` on how to continue after records were lost."""
         self._running = dict(running)
         self._words = words or {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def ended(self) -> bool:
-        """True when all have ended; PipelineError when one has failed, or when Spark itself is gone."""
-        with _gone_told():
+        """Whether all queries have ended. Raises PipelineError when one has failed, or when Spark itself has ended."""
+        with _reporting_lost_spark():
             active = [name for name, query in self._running.items() if self._runs(name, query)]
         return not active
 
     def _runs(self, name: str, query: StreamingQuery) -> bool:
-        """Whether it is still at work; PipelineError when it has failed.
+        """Whether the query still runs. Raises PipelineError when it has failed.
 
-        Spark tells the errors of a query, those of the JVM too. A thread that died without a word is looked for as
-        well: its query would be active for ever.
+        Spark reports the errors of a query, including those of the JVM. The query's thread is checked too, because a
+        query whose thread died silently would stay active forever.
         """
         error = query.exception()
         if error is not None:
@@ -63,63 +63,63 @@ class Queries:
             return False
         thread = _thread(query)
         if thread is not None and not thread.isAlive() and query.isActive:
-            raise PipelineError(f"{name}: the query's thread died; what Spark said last is in {LOG}")
+            raise PipelineError(f"{name}: the query's thread died; see the end of {LOG}")
         return True
 
     def add(self, name: str, query: StreamingQuery) -> None:
-        """One more."""
+        """Add a query."""
         self._running[name] = query
 
     def progress(self) -> dict[str, list[dict[str, Any]]]:
-        """What each query has reported since the last call."""
+        """The progress that each query has reported since the last call."""
         found: dict[str, list[dict[str, Any]]] = {}
-        with _gone_told():
+        with _reporting_lost_spark():
             for name, query in self._running.items():
                 reports = [dict(json.loads(each.json)) for each in query.recentProgress]
-                found[name] = [each for each in reports if each["timestamp"] > self._told.get(name, "")]
+                found[name] = [each for each in reports if each["timestamp"] > self._reported.get(name, "")]
                 if found[name]:
-                    self._told[name] = found[name][-1]["timestamp"]
+                    self._reported[name] = found[name][-1]["timestamp"]
         return found
 
     def stop(self) -> None:
-        """Stop them all; a micro-batch that is cut off runs again from its checkpoint the next time."""
+        """Stop all queries. An interrupted micro-batch runs again from its checkpoint at the next start."""
         for query in self._running.values():
-            with suppress(OSError, Py4JError, SparkConnectException):  # what is gone has stopped
+            with suppress(OSError, Py4JError, SparkConnectException):  # Spark itself may have ended
                 query.stop()
 
 
 @contextmanager
-def _gone_told() -> Iterator[None]:
-    """One line when the JVM, or the Spark Connect server, does not answer any more."""
+def _reporting_lost_spark() -> Iterator[None]:
+    """Report in one line that the JVM or the Spark Connect server does not answer any more."""
     try:
         yield
     except (OSError, Py4JError, SparkConnectException) as error:
-        raise PipelineError(f"Spark is gone ({line_of(str(error))}); run it again to go on") from None
+        raise PipelineError(f"Spark has ended ({line_of(str(error))}); run the command again to continue") from None
 
 
 def _thread(query: StreamingQuery) -> Any:
-    """The thread of the JVM that runs the query; None behind Spark Connect, where nobody can see it."""
+    """The JVM thread that runs the query. None with Spark Connect, which does not show it."""
     known = getattr(query, "_jsq", None)
     return None if known is None else known.streamingQuery().queryExecutionThread()
 
 
-def _reason(query: StreamingQuery, told: str) -> str:
-    """The line that says what is wrong; an error of the JVM may have a name and no message."""
+def _reason(query: StreamingQuery, text: str) -> str:
+    """The line with the cause. An error of the JVM may have a name and no message."""
     known = getattr(query, "_jsq", None)
-    if NO_MESSAGE not in told or known is None:
-        return line_of(told)
+    if NO_MESSAGE not in text or known is None:
+        return line_of(text)
     return line_of(str(known.exception().get().cause().toString()))
 
 
 def line_of(text: str) -> str:
-    """The line of a long Spark error that says what is wrong."""
+    """The line of a long Spark error that contains the cause."""
     if absent := _ABSENT.search(text):
         return f"{absent[0].rstrip()}: {PYTHON_ADVICE}"[:LINE_CHARS_MAX]
     found = _EXPECTATION.search(text)
     line = found[0] if found else None
     if line is None:
-        told = _OURS.findall(text) or _PYTHONS.findall(text)
-        line = told[-1] if told else None
+        causes = _OURS.findall(text) or _PYTHONS.findall(text)
+        line = causes[-1] if causes else None
     if line is None:
         first = _SPARKS.search(text)
         line = first[1] if first else text

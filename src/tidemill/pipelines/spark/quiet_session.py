@@ -1,4 +1,7 @@
-"""A session whose noise goes to a file: the JVM keeps the standard error that it is born with."""
+"""A session whose log goes to a file.
+
+Standard error must be redirected before the JVM starts, because the JVM keeps it.
+"""
 
 import os
 import re
@@ -26,50 +29,50 @@ _REASON = re.compile(r"(?:Exception|Error): (.+)")
 def quiet_session(
     master: str | None, name: str, folder: Path, settings: Mapping[str, str], say: Say, *, verbose: bool
 ) -> Iterator[SparkSession]:
-    """A session for one command, stopped when the command is done; what Spark says is in the folder's spark.log."""
+    """A session for one command, stopped when the command ends. Spark's output is in the folder's spark.log."""
     log = folder / LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with nullcontext() if verbose else stderr_into(log):
             spark = session(master, name=name, options=dict(settings))
     except (Py4JError, PySparkException) as error:
-        said = "" if verbose else f"; all that Spark said is in {log}"
+        said = "" if verbose else f"; Spark's output is in {log}"
         reason = _reason(error, "" if verbose else log.read_text(encoding="utf-8", errors="replace"))
-        raise PipelineError(f"Spark does not start on {master or 'this machine'}: {reason}{said}") from None
+        raise PipelineError(f"Spark did not start on {master or 'this machine'}: {reason}{said}") from None
     if verbose:
         spark.sparkContext.setLogLevel("WARN")
     try:
         if master is not None and master.startswith(KUBERNETES):
-            _tell_absent(spark.sparkContext, say)
+            _report_no_executors(spark.sparkContext, say)
         yield spark
     finally:
-        with suppress(OSError):  # a JVM that is gone has stopped
+        with suppress(OSError):  # the JVM may have ended
             spark.stop()
 
 
-def _tell_absent(context: SparkContext, say: Say) -> None:
-    """When there is a session, it has waited half a minute for executors; without any it would go on in silence."""
-    known = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - PySpark has no other way to ask
-    if known <= 1:  # the driver is among them
+def _report_no_executors(context: SparkContext, say: Say) -> None:
+    """Report that no executor has started. The session has waited half a minute, and would keep waiting silently."""
+    known = context._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - PySpark has no public API for this
+    if known <= 1:  # the count includes the driver
         say(waiting(context.getConf().get(NAMESPACE, "default"), context.applicationId))
 
 
 def _reason(error: Exception, log: str) -> str:
-    """Why there is no session: what the JVM has most words for, or what it said before it ended."""
+    """Why the session did not start: the longest message of the JVM, or its last output before it ended."""
     if not isinstance(error, Py4JJavaError):
         found = _REASON.search(log)
         return found[1].strip() if found else str(error).splitlines()[0]
-    told, cause = [type(error).__name__], error.java_exception
+    messages, cause = [type(error).__name__], error.java_exception
     while cause is not None:
-        told.append((cause.getMessage() or "").partition("\n")[0])
+        messages.append((cause.getMessage() or "").partition("\n")[0])
         cause = cause.getCause()
-    longest = max(told, key=len)
+    longest = max(messages, key=len)
     return refusal(longest) or longest
 
 
 @contextmanager
 def stderr_into(path: Path) -> Iterator[None]:
-    """While this lasts, processes that are started write their standard error to a file."""
+    """Redirect the standard error of this process, and of processes started meanwhile, to a file."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("wb") as file:

@@ -1,7 +1,7 @@
-"""A session on a Spark Connect server, and which kind of session a command gets.
+"""A session on a Spark Connect server, and the choice of the session for a command.
 
-The server runs the queries and their Python: it must find this version of Tidemill, the broker and the folders of the
-pipeline under the same names as the machine that asks. What Spark says stays on the server.
+The server runs the queries and their Python code. It must reach this version of Tidemill, the broker and the pipeline's
+folders under the same names as the client machine. Spark's output stays on the server.
 """
 
 import logging
@@ -22,7 +22,7 @@ from tidemill.pipelines import java
 from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.kubernetes import IMAGE_ADVICE, IMAGES, without_image
 from tidemill.pipelines.core.master import CONNECT, KUBERNETES, check_master, places_of
-from tidemill.pipelines.spark.jvm_cleanup import whole_or_gone
+from tidemill.pipelines.spark.jvm_cleanup import kill_children_on_error
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.quiet_session import LOG, Say, quiet_session, stderr_into
 from tidemill.pipelines.spark.session import JAVA_OPTIONS, STACK, register
@@ -35,18 +35,22 @@ EMBEDDED = {
     "spark.ui.showConsoleProgress": "false",
     JAVA_OPTIONS: f"-XX:+UseSerialGC {STACK}",
 }
-"""Of a server that is started here for one command."""
+"""Settings of a server that is started here for one command."""
 ANSWER_S = 5.0
-TALKATIVE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "clickhouse_connect.driver._backend.http_sync")
-"""Errors are said a second time through these loggers, by PySpark as a page of JSON."""
+REPEATING_LOGGERS = (
+    "DataFrameQueryContextLogger",
+    "SQLQueryContextLogger",
+    "clickhouse_connect.driver._backend.http_sync",
+)
+"""Loggers that repeat errors; PySpark repeats them as a page of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which Spark: a master (None: this machine), or a Spark Connect server.
+    """Which Spark to use: a master (None: this machine) or a Spark Connect server.
 
-    `connect` asks for a session of Spark Connect in any case; a server is started here when none is named. `settings`
-    are those of a Spark that is started here.
+    `connect` requests a Spark Connect session in any case. Without an address, a server is started here. `settings`
+    apply to a Spark that is started here.
     """
 
     master: str | None = None
@@ -57,13 +61,13 @@ class Where:
 
 @contextmanager
 def session_for(where: Where, name: str, folder: Path, say: Say, *, verbose: bool) -> Iterator[SparkSession]:
-    """A session for one command; what a Spark of its own says is in the folder, what it waits for is told."""
-    for logger in TALKATIVE:
+    """A session for one command. The output of a local Spark is in the folder; `say` reports what it waits for."""
+    for logger in REPEATING_LOGGERS:
         logging.getLogger(logger).disabled = not verbose
     try:
         with _session(where, name, folder, say, verbose=verbose) as spark:
             yield spark
-    except (Py4JError, PySparkException) as error:  # what nobody closer to it has put into words
+    except (Py4JError, PySparkException) as error:  # errors without a more specific message
         raise PipelineError(line_of(str(error))) from None
 
 
@@ -77,14 +81,14 @@ def _session(where: Where, name: str, folder: Path, say: Say, *, verbose: bool) 
     try:
         yield spark
     finally:
-        with suppress(OSError, PySparkException):  # a server that is gone has stopped
+        with suppress(OSError, PySparkException):  # the server may have ended
             spark.stop()
 
 
 def check_where(where: Where) -> None:
-    """Say what is wrong before anything is started."""
+    """Check the options before anything is started."""
     if where.remote is not None and where.master is not None:
-        raise WrongOption("give --master or --remote, not both: the server knows its own master")
+        raise WrongOption("give --master or --remote, not both; the server has its own master")
     if where.remote is not None and where.settings:
         raise WrongOption("--conf is for a Spark that is started here; a Spark Connect server has its own settings")
     if where.master is not None:
@@ -94,23 +98,23 @@ def check_where(where: Where) -> None:
     if where.remote is None and not where.connect:
         return
     if where.remote is not None and not where.remote.startswith(CONNECT):
-        raise WrongOption(f"--remote is {where.remote}; write sc://host:15002, the address of a Spark Connect server")
+        raise WrongOption(f"--remote {where.remote} is not a Spark Connect address; write sc://host:15002")
     if where.remote is not None:
         _check_answers(where.remote, "Spark Connect server")
     missing = [package for module, package in CLIENT.items() if _missing(module)]
     if missing:
-        raise PipelineError(f"Spark Connect needs {' and '.join(missing)}: pip install 'tidemill[spark]'")
+        raise PipelineError(f"Spark Connect needs {' and '.join(missing)}; run: pip install 'tidemill[spark]'")
 
 
 def _check_image(where: Where) -> None:
-    """Spark itself would ask for executors in vain, once a second, for ever."""
+    """Check for an image, because Spark without one would request executors forever, once a second."""
     kubernetes = where.master is not None and where.master.startswith(KUBERNETES)
     if kubernetes and without_image(where.settings, _defaults(os.environ)):
-        raise WrongOption(f"--master {where.master} needs {IMAGES[0]}: {IMAGE_ADVICE}")
+        raise WrongOption(f"--master {where.master} needs {IMAGES[0]}; set it to {IMAGE_ADVICE}")
 
 
 def _defaults(environment: Mapping[str, str]) -> Iterator[str]:
-    """Where Spark finds settings that nobody gave us."""
+    """The texts in which Spark finds settings that were not given here."""
     yield environment.get("PYSPARK_SUBMIT_ARGS", "")
     home = environment.get(HOME)
     folder = environment.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
@@ -119,7 +123,7 @@ def _defaults(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _check_answers(url: str, what: str) -> None:
-    """Spark itself would try for minutes."""
+    """Check that the address accepts connections, because Spark itself would try for minutes."""
     why = ""
     for place in (places := places_of(url)):
         try:
@@ -129,7 +133,9 @@ def _check_answers(url: str, what: str) -> None:
         else:
             return
     if places:
-        raise PipelineError(f"no {what} answers at {url} ({why}); is it up, and can this machine reach it?")
+        raise PipelineError(
+            f"no {what} answers at {url} ({why}); check that it runs and that this machine can reach it"
+        )
 
 
 def _missing(module: str) -> bool:
@@ -140,11 +146,11 @@ def _missing(module: str) -> bool:
 
 
 def _embedded(where: Where, name: str, folder: Path, *, verbose: bool) -> SparkSession:
-    """A server of Spark Connect in a JVM that ends with this process."""
+    """A Spark Connect server in a JVM that ends with this process."""
     java.check()
     os.environ.setdefault(PYTHON, sys.executable)
     folder.mkdir(parents=True, exist_ok=True)
-    with whole_or_gone(), nullcontext() if verbose else stderr_into(folder / LOG):
+    with kill_children_on_error(), nullcontext() if verbose else stderr_into(folder / LOG):
         return _connected(where.master or "local[*]", name, {**EMBEDDED, **where.settings})
 
 
@@ -156,5 +162,5 @@ def _connected(url: str, name: str, options: Mapping[str, str] | None = None) ->
         spark = builder.getOrCreate()
         register(spark)
     except PySparkException as error:
-        raise PipelineError(f"{url}: {line_of(str(error))}; is a Spark Connect server there?") from None
+        raise PipelineError(f"{url}: {line_of(str(error))}; check that a Spark Connect server runs there") from None
     return spark

@@ -34,16 +34,19 @@ def schema_of(columns: Iterable[str]) -> StructType:
 
 
 def columns_in(schema: StructType) -> tuple[str, ...]:
-    """The columns that a user asked for; WrongOption names one that a topic does not have, or not of this type."""
+    """The columns that a user requested.
+
+    WrongOption names a column that a topic does not have, or that has another type.
+    """
     for field in schema.fields:
         known = TYPES.get(field.name)
         if known is None:
-            raise WrongOption(f"schema: there is no column {field.name}; a topic has {', '.join(TYPES)}")
+            raise WrongOption(f"schema: column {field.name} does not exist; a topic has {', '.join(TYPES)}")
         if field.dataType.simpleString() != known.simpleString():
             found, right = field.dataType.simpleString(), known.simpleString()
             raise WrongOption(f"schema: the column {field.name} is {right}, not {found}; convert it after reading")
     names = schema.fieldNames()
     for name in names:
         if names.count(name) > 1:
-            raise WrongOption(f"schema: the column {name} is there twice")
+            raise WrongOption(f"schema: the column {name} occurs twice")
     return tuple(names)

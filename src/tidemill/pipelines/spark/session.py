@@ -1,4 +1,4 @@
-"""A local Spark session that starts quickly and says little."""
+"""Starts a Spark session with format("tidemill"), set up to start quickly and log little."""
 
 import os
 import sys
@@ -10,28 +10,28 @@ from pyspark.sql import SparkSession
 
 from tidemill.pipelines import java
 from tidemill.pipelines.spark.format import TidemillSource
-from tidemill.pipelines.spark.jvm_cleanup import whole_or_gone
+from tidemill.pipelines.spark.jvm_cleanup import kill_children_on_error
 from tidemill.pipelines.spark.spark_home import PYTHON, quick_home
 
 LOCAL = "127.0.0.1"
 DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
 SHUFFLES = "spark.sql.shuffle.partitions"
 CLUSTER_SHUFFLES = "32"
-"""Spark's own default is 200, and a streaming query with groups runs all of them in every micro-batch."""
+"""Spark's default is 200, and a streaming query with groups runs all of them in every micro-batch."""
 SAME_PYTHON = ("local", "spark://")
-"""Masters whose workers have Python where the driver has it."""
+"""Masters whose workers have Python at the same path as the driver."""
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 STACK = "-Xss8m"
-"""Spark matches regular expressions against the code that it makes, which overflows the usual stack of a thread."""
+"""Spark matches regular expressions against its generated code, which overflows the default stack of a thread."""
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Without it Spark refuses the option pushFilters."""
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_BYTES_MAX = "1m"
-"""What Spark hands to a sink at a time is then still in the processor's cache; Spark's own default is 64 MB."""
+"""A batch of this size for a sink is still in the processor's cache. Spark's default is 64 MB."""
 STOP_LIMIT = "60s"
-"""How long `query.stop()` waits for a query that does not stop; Spark's own default is for ever."""
+"""How long `query.stop()` waits for a query that does not stop. Spark's default is forever."""
 YARN_PATIENCE = "spark.hadoop.yarn.resourcemanager.connect.max-wait.ms"
-"""YARN's own default for a resource manager that does not answer is 15 minutes."""
+"""YARN's default for a resource manager that does not answer is 15 minutes."""
 YARN_PATIENCE_MS = "20000"
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -39,9 +39,9 @@ CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystem
 def session(
     master: str | None = None, *, name: str = "tidemill", options: dict[str, str] | None = None
 ) -> SparkSession:
-    """A session in which format("tidemill") works; the one that runs already, if there is one.
+    """A session in which format("tidemill") works; the running one, if there is one.
 
-    `master` is Spark's own (None: all cores of this machine); `options` are Spark settings that win over those here.
+    `master` is Spark's own (None: all cores of this machine). `options` are Spark settings that override those here.
     """
     java.check()
     local = master is None or master.startswith("local")
@@ -50,7 +50,7 @@ def session(
     builder = SparkSession.builder.appName(name).master(master or f"local[{cores}]")
     for key, value in _with_stack({**_settings(cores, local=local), **(options or {})}).items():
         builder = builder.config(key, value)
-    with whole_or_gone(), quick_home() if local else nullcontext():
+    with kill_children_on_error(), quick_home() if local else nullcontext():
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if spark.sparkContext.getConf().get(SHUFFLES) is None:  # neither here nor in the cluster's spark-defaults.conf
@@ -60,11 +60,13 @@ def session(
 
 
 def choose_python(master: str, environment: MutableMapping[str, str]) -> None:
-    """Plan with this Python, and work with it where its place can be the same; what the user says stays.
+    """Use this Python for the driver, and for workers that have it at the same path.
 
-    Spark would take the first python3 of the PATH, which may know nothing of Tidemill. Standalone clusters are machines
-    set up alike. YARN and Kubernetes bring containers with a Python of their own, and Spark wants one name for it there
-    and here: it stays `python3`, which is made to mean this one here.
+    The user's choice takes precedence.
+
+    Spark would use the first python3 of the PATH, which may not have Tidemill. Machines of standalone clusters are set
+    up alike. Containers of YARN and Kubernetes have a Python of their own, and Spark requires the same name there and
+    here. So the name stays `python3`, and the PATH here makes it this Python.
     """
     given = environment.get(PYTHON)
     environment.setdefault(DRIVER_PYTHON, given or sys.executable)
@@ -75,7 +77,7 @@ def choose_python(master: str, environment: MutableMapping[str, str]) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Make format("tidemill") known to a session."""
+    """Register format("tidemill") with a session."""
     spark.dataSource.register(TidemillSource)
 
 
@@ -102,6 +104,6 @@ def _settings(cores: int, *, local: bool) -> dict[str, str]:
 
 
 def _with_stack(settings: dict[str, str]) -> dict[str, str]:
-    """With a large enough stack, whatever else is said to the JVM."""
+    """Add a large enough stack to the given JVM options."""
     given = settings.get(JAVA_OPTIONS, "")
     return settings if "-Xss" in given else settings | {JAVA_OPTIONS: f"{given} {STACK}".strip()}

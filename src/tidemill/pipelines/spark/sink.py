@@ -1,8 +1,8 @@
-"""The writers, batch and streaming: see `tidemill.pipelines.committing` for how exactly once works.
+"""The batch and streaming writers. `tidemill.pipelines.committing` describes how exactly-once works.
 
-Spark makes a stream writer anew for every micro-batch, on the driver's machine, and sends it to the tasks: that is
-where the micro-batch begins. For the commit it makes another one, from a data source that has travelled (see `format`),
-and hands it what the tasks told, the plan among it.
+Spark makes a new stream writer for every micro-batch on the driver's machine and sends it to the tasks. The micro-batch
+begins there. For the commit Spark makes another writer, from a copy of the data source (see `format`), and passes it
+the tasks' results, which include the plan.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY_ID = "sql.streaming.queryId"
-"""Spark keeps it in the checkpoint: it is the same after every restart, and no other query has it."""
+"""Spark stores it in the checkpoint: it is stable across restarts, and unique to the query."""
 BATCH_ID = "streaming.sql.batchId"
 _BEGUN: dict[str, CommitPlan] = {}
-"""The last plan of each sink that was begun in this process; Spark lets the same worker begin all micro-batches."""
+"""The last plan of each sink begun in this process. Spark uses the same worker to begin all micro-batches."""
 
 
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task for the driver."""
 
     written: Written
     plan: CommitPlan | None = None
@@ -42,7 +42,7 @@ class TaskDone(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame: all of it becomes visible when the last task is done, or nothing."""
+    """Writes a DataFrame. All rows become visible after the last task, or none."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -50,7 +50,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskDone:
         """Write the rows of a task."""
-        from tidemill.pipelines.writing import TaskAttempt, TaskWriter  # noqa: PLC0415 - kernels are loaded where they work
+        from tidemill.pipelines.writing import TaskAttempt, TaskWriter  # noqa: PLC0415 - kernels are loaded only where used
 
         context = _context()
         place = TaskAttempt(context.partitionId(), context.attemptNumber())
@@ -58,17 +58,17 @@ class BatchWriter(DataSourceArrowWriter):
             return TaskDone(TaskWriter(client, self._options, place, self._sink).write(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
+        """Commit after all tasks are done."""
         with settled(), KafkaClient(self._options.client) as client:
-            commit_all(client, self._sink, [each.written for each in _told(messages)])
+            commit_all(client, self._sink, [each.written for each in _results(messages)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed for good; the others may have been killed in the middle of their work."""
+        """Abort after a task failed finally. Other tasks may have been killed while they wrote."""
         if not self._options.transactional:
             return
-        # What went wrong is what the user has to hear of, not that it cannot be cleared away.
+        # The user needs the original error, not a failure to clean up.
         with suppress(TidemillError), KafkaClient(self._options.client) as client:
-            abort_all(client, self._sink, [each.written for each in _told(messages)])
+            abort_all(client, self._sink, [each.written for each in _results(messages)])
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -96,33 +96,33 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return TaskDone(written, self._plan, query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All tasks of a micro-batch are done."""
-        told = _told(messages)
-        if not told or told[0].plan is None:
+        """Commit after all tasks of a micro-batch are done."""
+        results = _results(messages)
+        if not results or results[0].plan is None:
             return
         with KafkaClient(self._options.client) as client:
-            commit(client, told[0].plan, [each.written for each in told], told[0].query, batchId)
+            commit(client, results[0].plan, [each.written for each in results], results[0].query, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's name
-        """A task or the commit failed for good; the micro-batch will run again under the same number."""
+        """Abort after a task or the commit failed finally. The micro-batch will run again under the same number."""
         if self._options.transactional:
             with suppress(TidemillError), KafkaClient(self._options.client) as client:
-                abandon(client, sink_of(self._options.checkpoint), [each.written for each in _told(messages)])
+                abandon(client, sink_of(self._options.checkpoint), [each.written for each in _results(messages)])
 
 
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise PipelineError("rows are written by Spark's tasks only")
+        raise PipelineError("rows can only be written inside a Spark task")
     return context
 
 
 def _query(context: TaskContext) -> tuple[str, int]:
     query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if query is None or batch is None:
-        raise PipelineError("Spark does not say which query and micro-batch this task belongs to")
+        raise PipelineError("Spark did not pass the query and micro-batch of this task")
     return query, int(batch)
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
     return [message for message in messages if isinstance(message, TaskDone)]

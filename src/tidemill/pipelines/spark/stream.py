@@ -1,8 +1,8 @@
 """The stream reader: micro-batches with admission control, and progress that Kafka's tools can see.
 
-Spark asks for the next end with the start of the next micro-batch, which is the end of the one that it has finished.
-That start is what is committed to the group `kafka.group.id`; `commit` says the same a little later. The group only
-shows how far the query is: where it goes on after a restart is in Spark's checkpoint.
+Spark asks for the next end together with the start of the next micro-batch, which is the end of the finished one. The
+reader commits that start to the group `kafka.group.id`. `commit` reports the same a little later. The group only shows
+progress. After a restart the query continues from Spark's checkpoint, not from the group.
 """
 
 import logging
@@ -31,12 +31,12 @@ log = logging.getLogger("tidemill.spark")
 
 
 class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a topic as it grows."""
+    """Reads topics continuously."""
 
     _target: QueryProgress | None = None
     _committed: QueryProgress | None = None
     _begun_s: float | None = None
-    """When the last micro-batch was given its end."""
+    """When the last micro-batch started."""
 
     @cached_property
     def _client(self) -> KafkaClient:
@@ -47,11 +47,11 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return Planner(self._client, self._options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
+        """The position of a query without a checkpoint."""
         return self._planner.beginning().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What Spark hands to `latestOffset`, unless the trigger wants everything."""
+        """The limit that Spark passes to `latestOffset`, unless the trigger requests everything."""
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
         if self._options.max_bytes is not None:
@@ -61,7 +61,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Remember where the logs end: the query stops there."""
+        """Remember the ends of the logs. The query stops there."""
         self._target = self._planner.newest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -75,7 +75,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return self._planner.advance(done, newest, unlimited=unlimited).to_json()
 
     def _waits(self, done: QueryProgress, newest: QueryProgress) -> bool:
-        """Whether the micro-batch is put off until there is more to read."""
+        """Whether to delay the micro-batch until there are more records."""
         if self._options.min_offsets is None:
             return False
         now_s = time.monotonic()
@@ -87,7 +87,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return False
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the logs end, for the progress that Spark reports."""
+        """The ends of the logs, for Spark's progress reports."""
         return self._planner.newest().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -97,7 +97,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A micro-batch is done."""
+        """Commit the end of a finished micro-batch to the group."""
         self._show(QueryProgress.from_json(end))
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
             self._client.close()
 
     def _show(self, done: QueryProgress) -> None:
-        """Commit to the group; a query does not end because its progress could not be shown."""
+        """Commit to the group. A failure is only logged, because the query does not depend on it."""
         if self._options.group is None or done == self._committed:
             return
         try:
@@ -114,4 +114,4 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
             self._client.commit_offsets(self._options.group, offsets)
             self._committed = done
         except TidemillError as error:
-            log.warning("progress of group %s is not shown: %s", self._options.group, error)
+            log.warning("offset_commit_failed group=%s: %s", self._options.group, error)

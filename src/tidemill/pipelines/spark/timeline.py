@@ -1,9 +1,9 @@
-"""Micro-batches onto a timeline: every row becomes a message that is due at the time in one of its columns.
+"""Schedules micro-batches on a timeline: each row becomes a message that is due at the time in one of its columns.
 
-A timeline takes a message of an id that it has already as a duplicate. So a micro-batch that runs again adds nothing,
-as long as its messages are there. Rows that come without an id get one that is made of the query, the micro-batch
-and the row itself; rows that are equal are counted. Such ids are the same whatever the number and the order of the
-tasks. A message that was done before the micro-batch ran again comes once more: timelines deliver at least once.
+A timeline rejects a message with a known id as a duplicate. So a repeated micro-batch adds nothing, as long as its
+messages are still there. A row without an id gets one made of the query, the micro-batch and the row itself, plus a
+counter for equal rows. Such ids do not depend on the number and order of the tasks. A message that was completed before
+the micro-batch ran again is delivered once more: timelines deliver at least once.
 """
 
 from collections import Counter
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.client.timelines import Message, Timeline
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.spark.lake import query_of
 
 MESSAGES = 1_000
-"""How many messages are handed to a timeline at a time."""
+"""How many messages are scheduled at a time."""
 RESTART_MS = 30_000
-"""Every micro-batch knocks anew: a broker that does not answer is one that restarts, and not a wrong address."""
+"""Every micro-batch connects again. The address worked before, so a broker that does not answer is restarting."""
 ID_DIGITS = 32
 MS_PER_SECOND = 1_000
 
 
 def messages_of(rows: DataFrame, columns: Mapping[str, str], key: str | None) -> DataFrame:
-    """The rows with the columns that a message is made of; `columns` has due, body and perhaps id."""
+    """The rows with the columns of a message. `columns` has due, body and optionally id."""
     return rows.select(
         _text(columns.get("id")).alias("id"),
         F.unix_millis(F.col(columns["due"]).cast("timestamp")).alias("due_ms"),
@@ -39,7 +39,7 @@ def messages_of(rows: DataFrame, columns: Mapping[str, str], key: str | None) ->
 
 
 def into_timeline(address: str, name: str, checkpoint: Path) -> Callable[[DataFrame, int], None]:
-    """What foreachBatch does."""
+    """The function for foreachBatch."""
 
     def schedule(rows: DataFrame, batch: int) -> None:
         messages = to_messages(rows.toLocalIterator(), f"{query_of(checkpoint)}/{batch}")
@@ -51,12 +51,12 @@ def into_timeline(address: str, name: str, checkpoint: Path) -> Callable[[DataFr
 
 
 def to_messages(rows: Iterable[Any], origin: str) -> Iterator[Message]:
-    """Rows as messages; `origin` is what tells this micro-batch from all others."""
+    """The rows as messages. `origin` is unique to the micro-batch."""
     seen: Counter[str] = Counter()
     for row in rows:
         if row["due_ms"] is None or row["body"] is None:
             missing = "due time" if row["due_ms"] is None else "body"
-            raise PipelineError(f"a row for the timeline has no {missing}: leave such rows out, or fill the column")
+            raise PipelineError(f"a row for the timeline has no {missing}; filter such rows out or fill the column")
         body, key = bytes(row["body"]), None if row["key"] is None else bytes(row["key"])
         yield Message(body, row["due_ms"] / MS_PER_SECOND, id=row["id"] or _id(row, origin, seen), key=key)
 

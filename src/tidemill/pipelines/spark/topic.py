@@ -1,6 +1,6 @@
-"""Micro-batches into a topic in every output mode: Spark gives sinks like format("tidemill") those of append only.
+"""Writes micro-batches to a topic in every output mode. Spark gives format("tidemill") sinks append mode only.
 
-Driver and tasks do what the writers of `sink` do, under the same names; see `tidemill.pipelines.committing`.
+Driver and tasks do the same as the writers of `sink`, under the same names; see `tidemill.pipelines.committing`.
 """
 
 import pickle
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def into_topic(options: SinkOptions, checkpoint: Path) -> Callable[[DataFrame, int], None]:
-    """What foreachBatch does."""
+    """The function for foreachBatch."""
     begun: CommitPlan | None = None
 
     def add(rows: DataFrame, batch: int) -> None:
@@ -32,8 +32,8 @@ def into_topic(options: SinkOptions, checkpoint: Path) -> Callable[[DataFrame, i
         with KafkaClient(options.client) as client:
             plan = begun = begin(client, sink, begun)
             try:
-                told = rows.mapInArrow(_writing(options, plan, query, batch), "told binary").collect()
-                commit(client, plan, [pickle.loads(bytes(row["told"])) for row in told], query, batch)  # noqa: S301 - own tasks wrote it
+                results = rows.mapInArrow(_writing(options, plan, query, batch), "written binary").collect()
+                commit(client, plan, [pickle.loads(bytes(row["written"])) for row in results], query, batch)  # noqa: S301 - our own tasks wrote it
             except BaseException:
                 abandon(client, sink)
                 raise
@@ -45,7 +45,7 @@ def _writing(
     options: SinkOptions, plan: CommitPlan, query: str, batch: int
 ) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
     def write(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        import pyarrow as pa  # noqa: PLC0415 - Arrow and kernels are loaded where they work
+        import pyarrow as pa  # noqa: PLC0415 - loaded only where they are used
 
         from tidemill.pipelines.writing import TaskAttempt, write_micro_batch  # noqa: PLC0415 - as above
 
@@ -53,6 +53,8 @@ def _writing(
         place = TaskAttempt(context.partitionId(), context.attemptNumber()) if context else TaskAttempt(0)
         with settled(), KafkaClient(options.client) as client:
             written = write_micro_batch(client, options, plan, place, batches, of=(query, batch))
-        yield pa.RecordBatch.from_pydict({"told": [pickle.dumps(written)]}, schema=pa.schema([("told", pa.binary())]))
+        yield pa.RecordBatch.from_pydict(
+            {"written": [pickle.dumps(written)]}, schema=pa.schema([("written", pa.binary())])
+        )
 
     return write

@@ -1,4 +1,4 @@
-"""The query of `tidemill pipeline report`: how many records and bytes came into topics, over time."""
+"""The query of `tidemill pipeline report`: records and bytes of topics over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What is asked: records of topics from a time on, added up over so many seconds."""
+    """The request: records of topics since a time, added up in steps of some seconds."""
 
     broker: KafkaBroker
     topics: Sequence[str]
@@ -27,7 +27,7 @@ class Traffic:
 
 
 def traffic(spark: SparkSession, wanted: Traffic) -> "pa.Table":
-    """By topic, partition and step: at (start of the step, ms), records, bytes."""
+    """Records and bytes by topic, partition and `at` (the start of the step, in ms)."""
     rows = (
         spark.read.format("tidemill")
         .schema("key binary, value binary, topic string, partition int, timestamp timestamp")

@@ -1,4 +1,4 @@
-"""The views of a pipeline: topics with columns, transformations over them, expectations built in."""
+"""Builds the views of a pipeline: topics with columns, transformations over them, and expectations."""
 
 import importlib.util
 import traceback
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.pipelines.core.options import MAX_BYTES
 from tidemill.pipelines.core.progress import BROKEN, NEWEST
@@ -15,11 +15,11 @@ from tidemill.pipelines.folder import Folder, TransformationStep
 from tidemill.pipelines.spark.queries import line_of
 
 KEY, TIMESTAMP = "_key", "_timestamp"
-"""The columns that JSON sources have beside those of their schema: of the record, not of its value."""
+"""The columns that JSON sources have in addition to their schema. They belong to the record, not to its value."""
 
 
 def make_views(spark: SparkSession, folder: Folder, group: str) -> dict[str, DataFrame]:
-    """All views by name, each known to SQL too; `group` shows how far the query over them is."""
+    """All views by name, also registered for SQL. The consumer group `group` shows the progress of the query."""
     views: dict[str, DataFrame] = {}
     for source in folder.spec.sources:
         views[source.name] = _known(source.name, _source(spark, folder, source, group), folder)
@@ -70,7 +70,7 @@ def _transformed(spark: SparkSession, step: TransformationStep, views: Mapping[s
 
 
 def _place(step: TransformationStep, error: Exception) -> str:
-    """The file, and the last line of it that was at work when it failed."""
+    """The file, and its last line in the traceback."""
     file = str(step.path.absolute())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"{step.path}: line {lines[-1]}" if lines else str(step.path)
@@ -80,17 +80,17 @@ def _called(step: TransformationStep, views: Mapping[str, DataFrame]) -> DataFra
     name = step.transformation.name
     found = importlib.util.spec_from_file_location(f"tidemill_pipeline_{name}", step.path)
     if found is None or found.loader is None:
-        raise WrongSpec(f"{step.path} cannot be loaded")
+        raise WrongSpec(f"{step.path} cannot be loaded as a Python module")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     made = getattr(module, name)(*(views[view] for view in step.reads))
     if not isinstance(made, DataFrame):
-        raise WrongSpec(f"{step.path}: {name} gives {type(made).__name__}, not a DataFrame")
+        raise WrongSpec(f"{step.path}: {name} returns {type(made).__name__}, not a DataFrame")
     return made
 
 
 def _known(name: str, rows: DataFrame, folder: Folder) -> DataFrame:
-    """With its expectations, and known to SQL."""
+    """Add the view's expectations and register it for SQL."""
     for expectation in folder.spec.expectations:
         if expectation.view == name:
             try:
@@ -103,7 +103,7 @@ def _known(name: str, rows: DataFrame, folder: Folder) -> DataFrame:
 
 
 def _expected(rows: DataFrame, expectation: Expectation) -> DataFrame:
-    """A row for which the predicate is null does not keep it."""
+    """Apply an expectation. A row for which the predicate is null violates it."""
     holds = F.coalesce(F.expr(expectation.predicate), F.expr("false"))
     if expectation.otherwise is Otherwise.FAIL:
         text = f"expectation {expectation.name} does not hold: {expectation.predicate}"

@@ -1,9 +1,9 @@
-"""Housekeeping of Spark's Python workers, which run one task after the other, or answer one question of the driver.
+"""Memory settings of Spark's Python workers, which run task after task, or answer one call of the driver.
 
-Two things take up to half of a task's processor time otherwise. Freed memory goes back to the system (`allocator`). And
-Spark's workers collect garbage after each task and each answer: with Arrow, numba and the rest loaded, that is a walk
-over several hundred thousand objects that live as long as the process, 40 ms of processor for each of the two that
-plan and commit a micro-batch of a sink.
+Two things would otherwise take up to half of a task's processor time. First, freed memory is returned to the system
+(see `allocator`). Second, Spark's workers collect garbage after each task and each call. With Arrow, numba and other
+modules loaded, a collection visits several hundred thousand objects that live as long as the process. This costs 40 ms
+of processor time in each of the two workers that plan and commit a micro-batch of a sink.
 """
 
 import gc
@@ -18,8 +18,8 @@ _settled_modules = 0
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Around a task: memory is kept for the next one, and what was loaded is none of the collector's business."""
-    global _settled_modules  # noqa: PLW0603 - it is about the process
+    """Run a task: keep its memory for the next one, and exclude loaded modules from garbage collection."""
+    global _settled_modules  # noqa: PLW0603 - the state belongs to the process
     if not _settled_modules:
         keep_memory()
     try:

@@ -1,4 +1,4 @@
-"""Requests as the broker's door reads them, and answers as it writes them."""
+"""Parses requests as the Kafka server does, and writes its responses."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from tidemill.wire.kafka.writer import message_writer
 
 
 def conversation(api: ClientApi, version: int) -> Conversation:
-    """One whose broker serves exactly this version."""
+    """A conversation with a broker that supports exactly this version."""
     talk = Conversation("me")
     talk.learn({api.key: (version, version)})
     return talk
 
 
 def heard_by_the_door(talk: Conversation, request: Request) -> tuple[Header, bytes]:
-    """The header that the door reads and the whole frame."""
+    """The header as the server parses it, and the whole frame."""
     _, buffers = talk.ask(request)
     sent = b"".join(buffers)
     assert int.from_bytes(sent[:4], "big") == len(sent) - 4
@@ -27,12 +27,12 @@ def heard_by_the_door(talk: Conversation, request: Request) -> tuple[Header, byt
 
 
 def answer(api: ClientApi, version: int, body: bytes) -> Answer:
-    """An answer with this body."""
+    """A response with this body."""
     return Answer(0, api, version, memoryview(body))
 
 
 def written(api: ClientApi, version: int, message: Any) -> Answer:
-    """An answer with kio's object as its body."""
+    """A response with kio's object as its body."""
     body = bytearray()
     message_writer(response_class(api.key, version))(body, message)
     return answer(api, version, bytes(body))

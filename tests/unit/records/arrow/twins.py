@@ -1,4 +1,4 @@
-"""The two twins, and what the tests of both compare with."""
+"""The two implementations (twins) of the kernels, and reference results for both."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -23,7 +23,7 @@ def decoded(
     columns: tuple[str, ...] = COLUMNS,
     **options: Any,
 ) -> pa.Table:
-    """All rows of topic `t`, partition 3, checked by Arrow itself."""
+    """All rows of topic `t`, partition 3, validated by Arrow itself."""
     decoder = Decoder("t", 3, columns=columns, twin=load_kernels(twin) if isinstance(twin, str) else twin, **options)
     batches = list(decoder.decode(buffer, start, end, aborted))
     for batch in batches:
@@ -32,7 +32,7 @@ def decoded(
 
 
 def row_of(record: Record, kind: int = 0) -> dict[str, Any]:
-    """What a record is as a row, with the time in microseconds."""
+    """A record as a row, with the time in microseconds."""
     return {
         "key": record.key,
         "value": record.value,
