@@ -47,7 +47,7 @@ def ack_before_flush() -> Iterator[None]:
 @contextmanager
 def cut_to_watermark() -> Iterator[None]:
     """B3: a follower truncates to its high watermark without comparing epochs."""
-    follow = Partition.follow
+    follow = PartitionFollower.follow
 
     async def cutting(self: Any, term: Term) -> None:
         known = self._replica.term

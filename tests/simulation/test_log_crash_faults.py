@@ -399,7 +399,11 @@ def test_a_failed_flush_fences_every_log_of_the_disk() -> None:
         operations = disk.operations
         for log in (one, other):
             assert "restart the broker" in str(log.failed)
-            for call in (log.append(batch(2), acks=1), log.append_own(batch(2)), log.append(batch(2), acks=-1)):
+            for call in (
+                log.leader.append(batch(2), acks=1),
+                log.leader.append_own(batch(2)),
+                log.leader.append(batch(2), acks=-1),
+            ):
                 with pytest.raises(KafkaStorageError):
                     await call
             await log.close()

@@ -118,7 +118,7 @@ class GroupRecorder:
         """Write what has changed since the last call."""
         groups = self._broker.groups
         began = time.monotonic()
-        overview = groups.overview(self._broker.topic_name)
+        overview = groups.overview(self._broker.view.topic_name)
         self._pass_s = time.monotonic() - began
         joined_ns, failed = await self._join_times(overview)
         changes = self._recording.changes(overview, self._broker.clock_ms(), groups.carries, joined_ns)

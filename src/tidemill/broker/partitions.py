@@ -247,7 +247,7 @@ class Partitions:
         cluster.
         """
         for key, partition in self._open.items():
-            partition.step_down(replaceable=self._instances[key].epoch is not None and self.replicas is not None)
+            partition.leader.step_down(replaceable=self._instances[key].epoch is not None and self.replicas is not None)
 
     async def _release(self, keys: Iterable[tuple[str, int]], image: Image) -> None:
         """Close partitions, and delete the records of those that moved to other brokers.

@@ -18,28 +18,17 @@ from tidemill.timelines.health import TimelinesState
 from tidemill.timelines.stats import TimelineStats
 
 
-class DeadLetterTopics(Protocol):
-    """The parts of a broker that dead letters need."""
-
-    def topic(self, name: str) -> Topic | None:
-        """The topic of this name."""
-
-    async def create_topic(self, name: str) -> Topic:
-        """Create a topic."""
-
-    async def append_at_leader(self, partition: TopicPartition, batch: bytearray) -> None:
-        """Append durably at the leader of the partition."""
-
-
-def dead_letter_writer(streams: DeadLetterTopics, clock_ms: Callable[[], int]) -> Append:
-    """Appends dead letters to topics, durably; creates a missing topic."""
+def dead_letter_writer(
+    view: ClusterView, topics: Topics, appends: LeaderAppends, clock_ms: Callable[[], int]
+) -> Append:
+    """A function that appends dead letters to topics durably, and creates a topic that does not exist."""
 
     async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
         record = NewRecord(key, value, tuple(headers), clock_ms())
         try:
-            target = streams.topic(topic) or await streams.create_topic(topic)
+            target = view.topic(topic) or await topics.create(topic)
             index = zlib.crc32(key) % len(target.partitions) if key is not None else 0
-            await streams.append_at_leader(TopicPartition(topic, index), build_batch([record]))
+            await appends.append(TopicPartition(topic, index), build_batch([record]))
         except KafkaError as error:
             raise StoreUnavailable(f"dead letters cannot be appended to {topic!r}: {error}") from error
 

@@ -133,7 +133,8 @@ class Topics:
         validate_only: bool = False,
         internal: bool = False,
     ) -> Topic:
-        """Create a topic; every check comes before the first write."""
+        """Create a topic that can be written to when this returns; every check comes before the first write."""
+        overrides = overrides or {}
         check_topic_name(name)
         if name in INTERNAL and not internal:
             raise InvalidTopic(f"{name} is an internal topic of the broker; choose another name")
@@ -145,7 +146,7 @@ class Topics:
             overrides = await self._spread(overrides, internal=internal)
         elif _spread_of(overrides):
             raise InvalidConfig(f"{SPREAD} applies to topics on ClickHouse servers; {name} is not stored there")
-        change = TopicCreated(name, topic_id, infos, dict(overrides))
+        change = TopicCreated(name, topic_id or self._new_id(), infos, dict(overrides))
         if not internal:
             self._refuse_different(self.image.apply(change).by_name[name])
         if validate_only:
@@ -187,7 +188,7 @@ class Topics:
         """Add partitions until there are `total`."""
         return await self._run(self._add_partitions(name, total, assignment, validate_only=validate_only))
 
-    async def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool) -> Topic:
+    async def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> Topic:
         """Replace all overrides of a topic."""
         return await self._run(self._alter(name, overrides, validate_only=validate_only))
 

@@ -79,7 +79,7 @@ class TopicJournal:
             is_large = len(records) > LOOP_RECORDS_MAX
             batch = await asyncio.to_thread(_batch, records, now) if is_large else _batch(records, now)
             replica = await self._open(partition)
-            writing: asyncio.Task[Appended] = asyncio.create_task(replica.append_own(batch))
+            writing: asyncio.Task[Appended] = asyncio.create_task(replica.leader.append_own(batch))
         await asyncio.shield(writing)
 
     async def replay(self, partition: int) -> AsyncIterator[Sequence[Record]]:
@@ -96,10 +96,10 @@ class TopicJournal:
             ) from error
 
     async def _replay(self, replica: Partition) -> AsyncIterator[Sequence[Record]]:
-        end = await replica.end_settled()
+        end = await replica.leader.end_settled()
         offset = replica.log_start_offset
         while offset < end:
-            found = await replica.read(offset, REPLAY_BYTES)
+            found = await replica.reader.read(offset, REPLAY_BYTES)
             if not found.records:
                 raise KafkaStorageError(
                     f"{self.topic}-{replica.index} has no records at offset {offset}, before its end {end}"

@@ -16,7 +16,7 @@ from tidemill.streams.partition import Partition
 
 def worst_lags(partitions: Iterable[Partition]) -> dict[int, Lag]:
     """The maximum lag of each follower over these partitions."""
-    return worst(partition.lags for partition in partitions)
+    return worst(partition.leader.lags for partition in partitions)
 
 
 def worst(reports: Iterable[Mapping[int, Lag]]) -> dict[int, Lag]:

@@ -91,25 +91,6 @@ SETTINGS = TimelineSettings(lease_ms=LEASE_MS, body_bytes_max=BODY_BYTES_LIMIT)
 log = structlog.get_logger(__name__)
 
 
-class SchedulingBroker(Protocol):
-    """The parts of the broker that scheduling needs."""
-
-    def topic(self, name: str) -> Topic | None:
-        """The topic of this name."""
-
-    def partition(self, topic: str, index: int) -> Partition:
-        """The partition; an error when it is not here."""
-
-    def leader_of(self, partition: TopicPartition) -> int:
-        """The leader of a partition."""
-
-    async def produce_at(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:
-        """Send a batch to another broker; RequestTimedOut when it may still have arrived."""
-
-    async def ensure_internal(self, topic: str) -> None:
-        """Create one of the broker's own topics, if it does not exist."""
-
-
 class ReplicatedStorage(NamedTuple):
     """What waiting timelines need: a replicated journal, the partitions of it that this broker leads, and new ids."""
 
@@ -138,7 +119,9 @@ class Scheduler:
         self._holder = HOLDER.format(node_id)
         self._store = "" if replicated is None else f".{node_id}"
         """Distinguishes the numbers of this broker's own timelines from those of others."""
-        self._streams = streams
+        self._cluster = cluster
+        self._send = send
+        self._ensure_internal = ensure_internal
         self._timelines = timelines
         self._clock_ms = clock_ms
         self._attached: set[str] = set()
@@ -235,7 +218,7 @@ class Scheduler:
         check_opened(header, partition.settings)
         make_plan = partial(split_batch, batch, header, partition.index, self._counted_ms())
         if header.transactional:  # its plan rejects records that cannot be in a transaction
-            return await partition.append(
+            return await partition.leader.append(
                 batch, acks=acks, request_version=version, timeout_s=timeout_s, inspect=make_plan, verify=verify
             )
         async with self._turn(partition.topic, partition.index):
@@ -299,7 +282,7 @@ class Scheduler:
         self, name: str, waiting: Sequence[WaitingRecord], cancels: Sequence[str], replicated: ReplicatedStorage
     ) -> None:
         """Send records to the owner of the topic's waiting timeline."""
-        topic = self._streams.topic(name)
+        topic = self._cluster.topic(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         entries = [WaitingEntry(name, one) for one in cancels]
@@ -309,9 +292,9 @@ class Scheduler:
         ]
         if not entries:
             return
-        await self._streams.ensure_internal(WAITING)
+        await self._ensure_internal(WAITING)
         journal = TopicPartition(WAITING, replicated.journal.partition_of(name))
-        owner = self._streams.leader_of(journal)
+        owner = self._cluster.leader_of(journal)
         if owner == NOBODY:
             raise NotEnoughReplicas(f"{journal} has no leader now; try again")
         if owner == self._node_id and self._replicated_store is not None:
@@ -320,7 +303,7 @@ class Scheduler:
         now_ms = self._clock_ms()
         for piece in pieces_of(entries):
             records = [NewRecord(*encode(one), timestamp=now_ms) for one in piece]
-            await self._streams.produce_at(owner, journal, build_batch(records))
+            await self._send(owner, journal, build_batch(records))
 
     async def _take_from_peer(self, partition: Partition, batch: bytearray | memoryview) -> Appended:
         """Take records from another broker for a waiting timeline that this one owns."""
@@ -397,7 +380,7 @@ class Scheduler:
     async def _deliver_replicated(self, name: str, granted: Sequence[Granted]) -> None:
         """Send due records to their leaders, record in the journal that they no longer wait, then complete them."""
         topic = name.removeprefix(WAITING_PREFIX)
-        known = self._streams.topic(topic)
+        known = self._cluster.topic(topic)
         topic_id = None if known is None else known.topic_id
         due = [one for one in granted if topic_id_of(one[0].key or b"") == topic_id]
         commands: list[Complete | Release] = [
@@ -426,7 +409,7 @@ class Scheduler:
 
     async def _hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
         """Let the leader store records; the commands for their messages."""
-        topic = self._streams.topic(partition.topic)
+        topic = self._cluster.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.partitions):
             log.warning("scheduled_partition_gone", partition=str(partition), messages=len(entries))
             return [Complete(one.seq, one.token) for one in entries]

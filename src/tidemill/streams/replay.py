@@ -11,7 +11,7 @@ from tidemill.streams.interface import AppendLog
 _MARKER_VALUE = Struct(">hi")
 
 
-async def replay(log: StreamLog, leader: Leader, now_ms: int) -> None:
+async def replay(log: AppendLog, leader: Leader, now_ms: int) -> None:
     """Load the saved state into a new leader, then replay the batches after it."""
     offset = log.start_offset
     saved = log.saved

@@ -28,7 +28,7 @@ class FoundOffset(NamedTuple):
 NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
-async def first_at(log: StreamLog, end_offset: int, timestamp: int) -> FoundOffset:
+async def first_at(log: RewritableLog, end_offset: int, timestamp: int) -> FoundOffset:
     """Return the first record before `end_offset` with a timestamp of at least `timestamp`."""
     async for stored in log.scan(await log.before_time(timestamp)):
         if stored.header.base_offset >= end_offset:
@@ -40,7 +40,7 @@ async def first_at(log: StreamLog, end_offset: int, timestamp: int) -> FoundOffs
     return NOT_FOUND
 
 
-async def first_with_largest(log: StreamLog, end_offset: int) -> FoundOffset:
+async def first_with_largest(log: RewritableLog, end_offset: int) -> FoundOffset:
     """Return the first record with the largest timestamp."""
     largest = max(facts.largest_timestamp for facts in log.segments())
     if largest < 0:
@@ -49,7 +49,7 @@ async def first_with_largest(log: StreamLog, end_offset: int) -> FoundOffset:
     return found if found != NOT_FOUND else await _largest_by_scan(log, end_offset)
 
 
-async def _largest_by_scan(log: StreamLog, end_offset: int) -> FoundOffset:
+async def _largest_by_scan(log: RewritableLog, end_offset: int) -> FoundOffset:
     """Scan for the largest timestamp when the one that segments know is before the log's start."""
     best = NOT_FOUND
     async for stored in log.scan(log.start_offset):

@@ -26,7 +26,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 def here(broker: BrokerNode) -> dict[str, bool]:
-    return {seat.member.id: seat.here for seat in broker.attendance.places("line")}
+    return {seat.member.id: seat.here for seat in broker.consumer_registry.places("line")}
 
 
 def test_keys_and_values_are_read_as_they_were_written() -> None:
@@ -46,7 +46,7 @@ def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) ->
             broker.consumer_registry.leave("line", "a")
             await until(lambda: here(broker) == {"b": True})
             assert set(told) == {"line"}
-            assert not broker.attendance.displaced("line")
+            assert not broker.consumer_registry.displaced("line")
 
     asyncio.run(scenario())
 
@@ -77,12 +77,12 @@ def test_an_id_that_connects_elsewhere_is_given_up_and_one_that_comes_back_takes
             since_ms = decode_consumer("a", entry.value).since_ms
             other = encode_consumer(RegisteredConsumer("a", "r", 9, since_ms))
             assert await coordination.compare_and_put(key, other, entry.revision)
-            await until(lambda: broker.attendance.displaced("line") == ["a"])
+            await until(lambda: broker.consumer_registry.displaced("line") == ["a"])
             await asyncio.sleep(0.1)
             assert here(broker) == {"a": False}, "it was fought for"
             broker.consumer_registry.leave("line", "a")
             broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
             await until(lambda: here(broker) == {"a": True})
-            assert [seat.since_ms for seat in broker.attendance.places("line")] == [since_ms]
+            assert [seat.since_ms for seat in broker.consumer_registry.places("line")] == [since_ms]
 
     asyncio.run(scenario())

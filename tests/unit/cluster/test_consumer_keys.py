@@ -5,7 +5,7 @@ import pytest
 from tidemill.cluster.core.consumer_registry import (
     RegisteredConsumer,
     consumer_key,
-    decode_attendee,
+    decode_consumer,
     encode_consumer,
     parse_consumer_key,
 )
@@ -21,7 +21,7 @@ def test_a_key_has_the_timeline_and_the_consumer(consumer: str, kept: str) -> No
 def test_a_consumer_survives_coordination() -> None:
     attendee = RegisteredConsumer("mailer-1", "rack-a", 2, 5)
     assert encode_consumer(attendee) == b'{"rack":"rack-a","node_id":2,"since_ms":5}'
-    assert decode_attendee("mailer-1", encode_consumer(attendee)) == attendee
+    assert decode_consumer("mailer-1", encode_consumer(attendee)) == attendee
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_a_consumer_survives_coordination() -> None:
 )
 def test_a_damaged_document_is_a_storage_error(document: bytes) -> None:
     with pytest.raises(KafkaStorageError):
-        decode_attendee("mailer-1", document)
+        decode_consumer("mailer-1", document)

@@ -15,13 +15,13 @@ PLACE = TopicPartition("orders", 0)
 
 def consumer(**options: Any) -> ParallelConsumer:
     made = ParallelConsumer(CONFIG, ["orders"], **options)
-    made._desk.assign(PLACE)
+    made._queue.assign(PLACE)
     return made
 
 
 def taken(made: ParallelConsumer, offset: int = 0) -> ParallelRecord:
-    made._desk.put([ParallelRecord("orders", 0, offset, None, b"", (), 0)])
-    record = made._desk.take()
+    made._queue.put([ParallelRecord("orders", 0, offset, None, b"", (), 0)])
+    record = made._queue.take()
     assert record is not None
     return record
 
@@ -39,7 +39,7 @@ def test_a_failed_record_is_retried_until_its_attempts_are_used() -> None:
     made = consumer(retry=Retry(attempts=2, backoff_ms=0))
     record, error = taken(made), ValueError("bad")
     made.failed(record, error)
-    assert (made._halted, made._desk.counts.retries) == (None, 1)
+    assert (made._halted, made._queue.counts.retries) == (None, 1)
     made.failed(record._replace(attempt=2), error)
     assert "orders-0 offset 0 failed 2 times" in str(made._halted)
     assert made._halted is not None
@@ -61,10 +61,10 @@ def test_so_many_failures_in_a_row_halt() -> None:
     made.failed(taken(made, 0), ValueError("bad"))
     made.succeeded(taken(made, 1), 0.0)
     made.failed(taken(made, 2), ValueError("bad"))
-    assert (made._halted, made._desk.counts.completed) == (None, 3)
+    assert (made._halted, made._queue.counts.completed) == (None, 3)
     made.failed(taken(made, 3), ValueError("bad"))
     assert isinstance(made._halted, TooManyErrors)
-    assert made._desk.counts.completed == 3
+    assert made._queue.counts.completed == 3
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), Halted("enough")])
@@ -72,11 +72,11 @@ def test_what_is_no_failure_of_the_record_halts_at_once(error: BaseException) ->
     made = consumer()
     made.failed(taken(made), error)
     assert made._halted is error or (made._halted is not None and made._halted.__cause__ is error)
-    assert made._desk.counts.failures == 0
+    assert made._queue.counts.failures == 0
 
 
 @pytest.mark.parametrize(("limit", "left"), [(None, 3), (5, 2), (3, 0), (2, 0)])
 def test_no_more_than_max_records_are_received(limit: int | None, left: int) -> None:
     made = consumer(max_records=limit)
-    made._desk.put([ParallelRecord("orders", 0, offset, None, b"", (), 0) for offset in range(3)])
+    made._queue.put([ParallelRecord("orders", 0, offset, None, b"", (), 0) for offset in range(3)])
     assert made._left() == (left if limit else consumer()._left())
