@@ -13,7 +13,7 @@ from tests.etcd import running_etcd
 
 from tidemill import Consumer, TopicProducer
 from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, TopicRecord
-from tidemill.cluster.core.image import NOBODY
+from tidemill.cluster.core.image import NO_BROKER
 from tidemill.servers.grpc.routing import FORWARDED_KEY
 from tidemill.testing import Broker
 from tidemill.wire.grpc import broker_pb2 as wire
@@ -140,7 +140,7 @@ def test_a_partition_without_a_leader_holds_nobody_else_up(brokers: dict[int, Br
 
 def until_lost(broker: Broker, topic: str, partition: int) -> None:
     ends = time.monotonic() + PATIENCE_S
-    while leaders(broker, topic)[partition] != NOBODY:
+    while leaders(broker, topic)[partition] != NO_BROKER:
         assert time.monotonic() < ends
         time.sleep(0.05)
 

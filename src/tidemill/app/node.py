@@ -132,11 +132,11 @@ class Node:
 
     async def tell(self, table: str) -> bytes | None:
         """What this broker has of a table, for others that are asked; None when there is no such table."""
-        found: bytes | None = (await _sql_module()).told(self.broker, table)
+        found: bytes | None = (await _sql_module()).state_table(self.broker, table)
         return found
 
     async def _open_sql(self) -> "QueryExecutor":
-        desk: QueryExecutor = await (await _sql_module()).open_desk(self.settings, self.tables, self.broker)
+        desk: QueryExecutor = await (await _sql_module()).open_executor(self.settings, self.tables, self.broker)
         return desk
 
     async def _close_sql(self) -> None:

@@ -143,7 +143,7 @@ def _refusal(error: QueryFailed) -> SqlRefused:
     return SqlRefused(" ".join((_NOISE.sub("", text).strip() or str(error)).split()))
 
 
-def told(broker: BrokerNode, table: str) -> bytes | None:
+def state_table(broker: BrokerNode, table: str) -> bytes | None:
     """The rows that this broker has of a table, as an Arrow stream. None when there is no such table."""
     if table not in SHARED:
         return None
@@ -178,7 +178,7 @@ def engine_settings(limits: BrokerSettings) -> dict[str, Any]:
     }
 
 
-async def open_desk(settings: Settings, tables: Tables, broker: BrokerNode) -> QueryExecutor:
+async def open_executor(settings: Settings, tables: Tables, broker: BrokerNode) -> QueryExecutor:
     """Open the query executor of one broker."""
     if find_spec("chdb") is None:
         raise InvalidConfig("SQL needs one more package: pip install 'tidemill[clickhouse]'")

@@ -279,7 +279,7 @@ class BrokerNode:
 
     async def maintain(self) -> None:
         """Maintain every partition once."""
-        if await self.partitions.mend(self.view.topic):
+        if await self.partitions.reopen_failed(self.view.topic):
             self.placement.look()
         self.deletions.look()
         await self.maintenance.run()

@@ -6,8 +6,8 @@ leader. It is reopened for every leader epoch, because another broker may have w
 
 The store opens partitions and removes the data of deleted topics; the composition root chooses the store. A partition
 that cannot be opened does not block the others. Its error is stored, and every use of it raises that error. When the
-cause can pass (a full disk or an unreachable store), `mend` tries again. A topic whose directory could not be claimed
-is not opened at all, because its records would go to a directory of unknown ownership.
+cause can pass (a full disk or an unreachable store), `reopen_failed` tries again. A topic whose directory could not be
+claimed is not opened at all, because its records would go to a directory of unknown ownership.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ class Partitions:
     def __init__(self, store: PartitionStore) -> None:
         self.store = store
         self.replicas: ReplicaRoles | None = None
-        self._turn = asyncio.Lock()  # `mend` and `follow` must not open the same partition
+        self._turn = asyncio.Lock()  # `reopen_failed` and `follow` must not open the same partition
         self._claims: dict[str, _Claim] = {}
         self._instances: dict[tuple[str, int], _Instance] = {}
         self._roles: dict[tuple[str, int], PartitionInfo] = {}
@@ -171,7 +171,7 @@ class Partitions:
         """Whether a partition could not be opened because the disk was full."""
         return any(map(lacks_room, self._broken.values()))
 
-    async def mend(self, find: Callable[[str], Topic | None]) -> int:
+    async def reopen_failed(self, find: Callable[[str], Topic | None]) -> int:
         """Retry partitions that failed because of an unreachable store or a full disk; how many were opened."""
         before = self._reopened
         for key in [key for key, error in self._broken.items() if _passes(error)]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import structlog
 
 from tidemill.cluster.core.changes import IsShared, StateChange, growth, nothing, plan, preferred, spread
-from tidemill.cluster.core.image import NOBODY
+from tidemill.cluster.core.image import NO_BROKER
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER, Touched
@@ -84,7 +84,7 @@ class Controller:
         return None
 
     def _is_vacant(self) -> bool:
-        return self._metadata.view.controller in (NOBODY, self._node_id)
+        return self._metadata.view.controller in (NO_BROKER, self._node_id)
 
     async def _decide(self, session: CoordinationSession, guard: KeyGuard) -> None:
         self._all = True

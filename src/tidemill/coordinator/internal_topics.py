@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.cluster.core.image import NOBODY
+from tidemill.cluster.core.image import NO_BROKER
 from tidemill.coordinator.interface import OpenPartitions, TopicAdmin
 from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.broker_settings import BrokerSettings
@@ -120,9 +120,9 @@ class InternalTopics:
         """The leader of a partition; -1 when it has none."""
         known = self._topics.image.by_name.get(topic)
         if known is None:
-            return NOBODY if self._shared else self._node_id
+            return NO_BROKER if self._shared else self._node_id
         leader = known.partitions[index].leader
-        return NOBODY if leader == self._node_id and not self.leads(topic, index) else leader
+        return NO_BROKER if leader == self._node_id and not self.leads(topic, index) else leader
 
     def _width(self, topic: str) -> int:
         known = self._topics.image.by_name.get(topic)

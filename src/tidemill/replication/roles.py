@@ -11,7 +11,7 @@ from uuid import UUID
 from tidemill.cluster.core.image import PartitionInfo, Topic
 from tidemill.cluster.interface import PartitionStates
 from tidemill.replication.replica_fetcher import Copy, ReplicaFetchers
-from tidemill.streams.core.insync import NOBODY, Term
+from tidemill.streams.core.insync import NO_LEADER, Term
 from tidemill.streams.leader_replication import Agreement
 from tidemill.streams.partition import Partition
 
@@ -52,7 +52,7 @@ class ReplicaRoles:
             await partition.leader.lead(term, Agreement(propose, self._lag_max_ms, self._present))
             return
         await partition.follower.follow(term)
-        if info.leader == NOBODY:
+        if info.leader == NO_LEADER:
             self._fetchers.drop(key)
         else:
             self._fetchers.follow(Copy(topic.topic_id, partition), info.leader)

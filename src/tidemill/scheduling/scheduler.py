@@ -35,7 +35,7 @@ from uuid import UUID
 
 import structlog
 
-from tidemill.cluster.core.image import NOBODY
+from tidemill.cluster.core.image import NO_BROKER
 from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.errors import (
     InvalidRecord,
@@ -295,7 +295,7 @@ class Scheduler:
         await self._ensure_internal(WAITING)
         journal = TopicPartition(WAITING, replicated.journal.partition_of(name))
         owner = self._cluster.leader_of(journal)
-        if owner == NOBODY:
+        if owner == NO_BROKER:
             raise NotEnoughReplicas(f"{journal} has no leader now; try again")
         if owner == self._node_id and self._replicated_store is not None:
             await self._replicated_store.take(entries)

@@ -63,7 +63,7 @@ class FollowerLog:
         check_copied([stored.header for stored in batches], asked, self._leader.epochs)
         await self._writer.copy(batches)
 
-    async def mend(self, found: Diverged | OutOfRange, leader_start_offset: int) -> None:
+    async def cut_to_leader(self, found: Diverged | OutOfRange, leader_start_offset: int) -> None:
         """Truncate what the leader does not have."""
         log = self._log
         step = next_step(found, self._leader.epochs, log.start_offset, log.end_offset, leader_start_offset)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tidemill.cluster.core.changes import StateChange
 from tidemill.cluster.core.election import cancel, elect, prefer, reassign, retire, settle
-from tidemill.cluster.core.image import NOBODY, Image, PartitionInfo, TopicCreated
+from tidemill.cluster.core.image import NO_BROKER, Image, PartitionInfo, TopicCreated
 
 INFO = PartitionInfo(0, 1, (1, 2, 3), (1, 2, 3), 4, 9)
 
@@ -24,7 +24,7 @@ def test_b2_nobody_leads_what_nobody_has() -> None:
     """A replica that is not in sync does not lead unless the topic allows it."""
     alone = replace(INFO, isr=(1,))
     after = elect(alone, {2, 3}, unclean=False)
-    assert after == replace(alone, leader=NOBODY, leader_epoch=5, version=10)
+    assert after == replace(alone, leader=NO_BROKER, leader_epoch=5, version=10)
     assert elect(after, {2, 3}, unclean=False) is None
     assert elect(after, {1, 2, 3}, unclean=False) == replace(alone, leader=1, leader_epoch=6, version=11)
     assert elect(after, {2, 3}, unclean=True) == replace(alone, leader=2, isr=(2,), leader_epoch=6, version=11)
@@ -54,16 +54,16 @@ def test_b22_a_broker_that_comes_back_does_not_lead_on() -> None:
     """A new incarnation loses leadership."""
     assert retire(INFO, 1, {2, 3}) == replace(INFO, leader=2, isr=(2, 3), leader_epoch=5, version=10)
     alone = replace(INFO, isr=(1,))
-    assert retire(alone, 1, {2, 3}) == replace(alone, leader=NOBODY, leader_epoch=5, version=10)
-    assert retire(INFO, 1, set()) == replace(INFO, leader=NOBODY, leader_epoch=5, version=10)
+    assert retire(alone, 1, {2, 3}) == replace(alone, leader=NO_BROKER, leader_epoch=5, version=10)
+    assert retire(INFO, 1, set()) == replace(INFO, leader=NO_BROKER, leader_epoch=5, version=10)
     assert retire(INFO, 3, {1, 2}) == replace(INFO, isr=(1, 2), version=10)
     assert retire(replace(INFO, isr=(1, 2)), 3, {1, 2}) is None
 
 
 def test_a_broker_without_its_disk_has_nothing() -> None:
-    alone = replace(INFO, leader=NOBODY, isr=(1,))
+    alone = replace(INFO, leader=NO_BROKER, isr=(1,))
     assert retire(alone, 1, {2, 3}, lost=True) == replace(alone, isr=(), version=10)
-    assert retire(INFO, 1, set(), lost=True) == replace(INFO, leader=NOBODY, isr=(2, 3), leader_epoch=5, version=10)
+    assert retire(INFO, 1, set(), lost=True) == replace(INFO, leader=NO_BROKER, isr=(2, 3), leader_epoch=5, version=10)
     emptied = replace(alone, isr=())
     assert elect(emptied, {1, 2, 3}, unclean=False) is None
 
@@ -105,19 +105,19 @@ def test_a_move_is_given_up_or_changed() -> None:
 def test_a_leader_that_leaves_the_replicas_leads_no_more() -> None:
     moving = replace(INFO, leader=4, replicas=(1, 2, 3, 4), isr=(1, 4), adding=(4,))
     assert cancel(moving) == replace(
-        INFO, leader=NOBODY, isr=(1,), leader_epoch=INFO.leader_epoch + 1, version=INFO.version + 1
+        INFO, leader=NO_BROKER, isr=(1,), leader_epoch=INFO.leader_epoch + 1, version=INFO.version + 1
     )
-    leaderless = replace(moving, leader=NOBODY)
-    assert cancel(leaderless) == replace(INFO, leader=NOBODY, isr=(1,), version=INFO.version + 1), "the same epoch"
+    leaderless = replace(moving, leader=NO_BROKER)
+    assert cancel(leaderless) == replace(INFO, leader=NO_BROKER, isr=(1,), version=INFO.version + 1), "the same epoch"
 
 
 def test_an_election_is_unclean_when_the_leader_may_lack_records() -> None:
     topic = Image().apply(TopicCreated("t", UUID(int=1), (INFO,), {})).by_name["t"]
-    before = replace(INFO, leader=NOBODY, isr=(1,))
+    before = replace(INFO, leader=NO_BROKER, isr=(1,))
     unclean = {
-        leader: StateChange(topic, before, replace(before, leader=leader)).unclean for leader in (1, 2, NOBODY, 9)
+        leader: StateChange(topic, before, replace(before, leader=leader)).unclean for leader in (1, 2, NO_BROKER, 9)
     }
-    assert unclean == {1: False, 2: True, NOBODY: False, 9: False}
+    assert unclean == {1: False, 2: True, NO_BROKER: False, 9: False}
 
 
 def test_one_replica_less() -> None:
@@ -149,7 +149,7 @@ def test_any_life_of_a_partition(steps: list[tuple[str, object]]) -> None:
             live = value  # type: ignore[assignment]
         elif kind == "retire":
             after = retire(info, value, live - {value})  # type: ignore[arg-type]
-        elif kind == "isr" and info.leader != NOBODY:
+        elif kind == "isr" and info.leader != NO_BROKER:
             isr = tuple(node for node in info.replicas if node == info.leader or node in value)  # type: ignore[operator]
             after = replace(info, isr=isr, version=info.version + 1)
         elif kind == "move":
@@ -164,7 +164,7 @@ def test_any_life_of_a_partition(steps: list[tuple[str, object]]) -> None:
             assert decided.version > info.version
             assert decided.leader_epoch >= info.leader_epoch
             assert decided.leader == info.leader or decided.leader_epoch > info.leader_epoch
-            assert decided.leader in {NOBODY, *decided.isr}
+            assert decided.leader in {NO_BROKER, *decided.isr}
             assert set(decided.isr) <= set(decided.replicas)
             assert len(set(decided.replicas)) == len(decided.replicas)
             assert decided.isr, "somebody has the data"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.cluster.shared_store import TOPIC_ID, TTL_MS, Node, Store, play, put_topic, until
 
-from tidemill.cluster.core.image import NOBODY, decode_state, state_key
+from tidemill.cluster.core.image import NO_BROKER, decode_state, state_key
 from tidemill.cluster.core.registration import DEGRADED, Endpoint, decode_registration, encode_registration
 from tidemill.cluster.interface import CoordinationAway, VersionedValue
 from tidemill.cluster.partition_states import WRITES_MAX
@@ -219,6 +219,6 @@ def test_who_has_what_nobody_else_has_goes_without_delay(alone: bool) -> None:
         assert "brokers/1" not in store.entries
         for index in range(2 * WRITES_MAX):
             state = decode_state(index, store.entries[state_key(TOPIC_ID, index)].value)
-            assert (state.leader, state.isr) == (NOBODY, (1,)), "it still counts as the one who has everything"
+            assert (state.leader, state.isr) == (NO_BROKER, (1,)), "it still counts as the one who has everything"
 
     play(scenario)

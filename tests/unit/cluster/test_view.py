@@ -5,7 +5,7 @@ from uuid import UUID
 
 from tidemill.cluster.core.changes import StateChange, growth, plan, retirements, spread
 from tidemill.cluster.core.image import (
-    NOBODY,
+    NO_BROKER,
     TOPICS,
     Image,
     PartitionInfo,
@@ -67,12 +67,12 @@ def test_a_topic_is_gone_with_its_tombstone() -> None:
 def test_the_controller_is_known() -> None:
     view = view_of()
     version = view.image.version
-    assert view.controller == NOBODY
+    assert view.controller == NO_BROKER
     assert view.apply([KeyChange(CONTROLLER, b"2", 3)]).controller
     assert view.controller == 2
     assert view.image.version > version
     view.apply([KeyChange(CONTROLLER, None, 4)])
-    assert view.controller == NOBODY
+    assert view.controller == NO_BROKER
 
 
 def test_what_others_keep_is_passed_over() -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tidemill.cluster.core import election
 from tidemill.cluster.core.balance import rebalance
-from tidemill.cluster.core.image import NOBODY, Image, PartitionInfo, Topic
+from tidemill.cluster.core.image import NO_BROKER, Image, PartitionInfo, Topic
 from tidemill.cluster.core.registration import INACTIVE, Registration
 from tidemill.model.topics import TopicPartition
 
@@ -34,7 +34,7 @@ class StateChange(NamedTuple):
     def unclean(self) -> bool:
         """Whether the new leader may lack records."""
         known = self.after.leader in self.before.replicas  # otherwise the topic is shared: any broker has all records
-        return known and self.after.leader not in (self.before.leader, NOBODY, *self.before.isr)
+        return known and self.after.leader not in (self.before.leader, NO_BROKER, *self.before.isr)
 
 
 def live_brokers(image: Image) -> frozenset[int]:

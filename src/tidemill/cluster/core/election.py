@@ -13,7 +13,7 @@ Each function takes the state of a partition and returns the next state, or None
 from collections.abc import Collection
 from dataclasses import replace
 
-from tidemill.cluster.core.image import NOBODY, PartitionInfo
+from tidemill.cluster.core.image import NO_BROKER, PartitionInfo
 
 
 def elect(
@@ -30,7 +30,7 @@ def elect(
     alive = [node for node in info.replicas if node in live]
     if unclean and alive:
         return _led_by(info, alive[0], isr=(alive[0],))
-    return None if info.leader == NOBODY else _led_by(info, NOBODY, isr=info.isr)
+    return None if info.leader == NO_BROKER else _led_by(info, NO_BROKER, isr=info.isr)
 
 
 def _without_the_dead(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
@@ -48,7 +48,7 @@ def retire(info: PartitionInfo, node_id: int, live: Collection[int], *, lost: bo
     ready = [node for node in info.replicas if node in others and node in live]
     isr = others if ready or lost else info.isr
     if info.leader == node_id:
-        return _led_by(info, ready[0] if ready else NOBODY, isr=isr)
+        return _led_by(info, ready[0] if ready else NO_BROKER, isr=isr)
     return None if isr == info.isr else replace(info, isr=isr, version=info.version + 1)
 
 
@@ -108,9 +108,9 @@ def settle(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
 
 def _if_led(info: PartitionInfo, before: PartitionInfo) -> PartitionInfo:
     """The state with its leader, if that is still a replica; otherwise without, and the next plan elects one."""
-    if before.leader == NOBODY or before.leader in info.replicas:
+    if before.leader == NO_BROKER or before.leader in info.replicas:
         return info
-    return replace(info, leader=NOBODY, leader_epoch=info.leader_epoch + 1)
+    return replace(info, leader=NO_BROKER, leader_epoch=info.leader_epoch + 1)
 
 
 def _led_by(info: PartitionInfo, leader: int, *, isr: tuple[int, ...]) -> PartitionInfo:

@@ -25,7 +25,7 @@ from tidemill.model.topics import INTERNAL, TopicPartition
 
 TOPICS = "topics/"
 STATES = "states/"
-NOBODY = -1
+NO_BROKER = -1
 """The leader of a partition that has none."""
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from tidemill.cluster.core.consumer_registry import CONSUMERS, RegisteredConsumer, decode_consumer, parse_consumer_key
 from tidemill.cluster.core.image import (
-    NOBODY,
+    NO_BROKER,
     STATES,
     TOPICS,
     Image,
@@ -57,7 +57,7 @@ class View:
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
         self.image = Image(defaults=MappingProxyType(dict(defaults)))
-        self.controller = NOBODY
+        self.controller = NO_BROKER
         self.tombstones: dict[str, Tombstone] = {}
         self.consumers: defaultdict[str, dict[str, RegisteredConsumer]] = defaultdict(dict)
         """For each timeline, the consumers by id."""
@@ -114,7 +114,7 @@ class View:
             self._note_tombstone(key.removeprefix(DELETIONS), value)
         elif key == CONTROLLER:
             kinds.add(CONTROLLER)
-            self.controller = NOBODY if value is None else int(value)
+            self.controller = NO_BROKER if value is None else int(value)
 
     def _note_revision(self, change: KeyChange) -> None:
         if change.value is None:

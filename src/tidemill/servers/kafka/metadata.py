@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tidemill.cluster.core.image import NOBODY, PartitionInfo, Topic
+from tidemill.cluster.core.image import NO_BROKER, PartitionInfo, Topic
 from tidemill.model.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -160,7 +160,7 @@ async def _topic(call: Call, topic: Topic, operations: int) -> Any:
 def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str, Any]:
     """What clients are told about a partition; the log of its leader knows the epoch best."""
     broker = call.broker
-    epoch, led = info.leader_epoch, info.leader != NOBODY
+    epoch, led = info.leader_epoch, info.leader != NO_BROKER
     if info.leader == broker.node_id:
         led = not broker.partitions.is_away(topic.name, info.index)
         with suppress(TidemillError):
@@ -168,7 +168,7 @@ def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str,
     return {
         "error_code": 0 if led else LeaderNotAvailable.code,
         "partition_index": info.index,
-        "leader_id": info.leader if led else NOBODY,
+        "leader_id": info.leader if led else NO_BROKER,
         "leader_epoch": epoch,
         "replica_nodes": info.replicas,
         "isr_nodes": info.isr,

@@ -13,7 +13,7 @@ new leader's own watermark may be behind. It leaves the set when it has not reac
 from collections.abc import Callable
 from typing import NamedTuple
 
-NOBODY = -1
+NO_LEADER = -1
 UNKNOWN = -1
 
 

@@ -69,7 +69,7 @@ class PartitionFollower:
         replica = self._replica
         async with self._maintenance.paused(), replica.writer.exclusive():
             if self._expects(asked):
-                await self._copies.mend(answer, leader_start_offset)
+                await self._copies.cut_to_leader(answer, leader_start_offset)
                 replica.move_high_watermark(min(replica.high_watermark, replica.log.end_offset))
 
     async def truncate(self, end_offset: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 BUCKETS = 65_536  # a bucket is an unsigned 16-bit number
-NOBODY = ""
+NO_OWNER = ""
 
 
 class BucketRange(NamedTuple):
@@ -129,7 +129,7 @@ def _release(pieces: Sequence[BucketRange], quota: Mapping[str, int]) -> tuple[l
             continue
         excess[piece.owner] -= surplus
         cut = piece.end - surplus
-        free.append(BucketRange(cut + 1, piece.end, NOBODY))
+        free.append(BucketRange(cut + 1, piece.end, NO_OWNER))
         if cut >= piece.start:
             kept.append(BucketRange(piece.start, cut, piece.owner))
     kept.sort()
@@ -143,7 +143,7 @@ def _give_to_neighbours(kept: list[BucketRange], free: list[BucketRange], need: 
     rest = []
     for piece in free:
         start, end = piece.start, piece.end
-        left, right = ends.get(start, NOBODY), starts.get(end, NOBODY)
+        left, right = ends.get(start, NO_OWNER), starts.get(end, NO_OWNER)
         given = min(need.get(left, 0), end - start + 1)
         if given:
             kept.append(BucketRange(start, start + given - 1, left))
@@ -155,7 +155,7 @@ def _give_to_neighbours(kept: list[BucketRange], free: list[BucketRange], need: 
             need[right] -= given
             end -= given
         if start <= end:
-            rest.append(BucketRange(start, end, NOBODY))
+            rest.append(BucketRange(start, end, NO_OWNER))
     return rest
 
 
@@ -170,4 +170,4 @@ def _give_to_neediest(free: list[BucketRange], need: Mapping[str, int]) -> Itera
             yield BucketRange(piece.start, piece.start + given - 1, name)
             missing -= given
             if given < piece.size:
-                queue.append(BucketRange(piece.start + given, piece.end, NOBODY))
+                queue.append(BucketRange(piece.start + given, piece.end, NO_OWNER))

@@ -23,7 +23,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tidemill.timelines.core.buckets import NOBODY, BucketRange, Cover, join, overlay, quotas, rebalance, shares, split
+from tidemill.timelines.core.buckets import (
+    NO_OWNER,
+    BucketRange,
+    Cover,
+    join,
+    overlay,
+    quotas,
+    rebalance,
+    shares,
+    split,
+)
 
 PIECES_PER_MEMBER_MAX = 16
 
@@ -106,13 +116,13 @@ def _primary(names: Sequence[str], buckets: int, before: Cover) -> Cover:
 def _rack(names: Sequence[str], buckets: int, primary: Cover, before: Cover | None) -> Cover:
     """The cover of one rack: members keep their own buckets, and the rest is divided so that total loads are even."""
     inside = set(names)
-    lower = before.pieces if before else (BucketRange(0, buckets - 1, NOBODY),)
+    lower = before.pieces if before else (BucketRange(0, buckets - 1, NO_OWNER),)
     own, foreign = [], []
     for piece, owner in overlay(primary.pieces, lower):
         if piece.owner in inside:
             own.append(piece)
         else:
-            foreign.append(BucketRange(piece.start, piece.end, owner if owner in inside else NOBODY))
+            foreign.append(BucketRange(piece.start, piece.end, owner if owner in inside else NO_OWNER))
     owned = shares(own)
     held = shares([*own, *foreign])
     whole = quotas(buckets, names, held, owned)
