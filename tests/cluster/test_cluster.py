@@ -222,7 +222,7 @@ def test_replicas_move_and_leaders_are_evened_out(brokers: Brokers, tidemill: Co
     status = tidemill.fine("cluster", "status", "--json").json()
     carried = [row["replicas"] for row in status["brokers"]]
     assert max(carried) - min(carried) <= 1
-    assert "are [1, 2, 3]" in tidemill.refused(FAILED, "topic", "reassign", "moving", "--replicas", "1,9")
+    assert "of [1, 2, 3]" in tidemill.refused(FAILED, "topic", "reassign", "moving", "--replicas", "1,9")
     assert "--cancel" in tidemill.refused(2, "topic", "reassign", "moving")
 
 
@@ -256,7 +256,7 @@ def test_brokers_without_etcd_step_down_and_come_back(brokers: Brokers) -> None:
         (1, {"kafka": "127.0.0.1:0", "data_dir": "elsewhere"}, "node id 1 is used by another broker at 127.0.0.1:"),
         (4, {"cluster_secret": "guess"}, "the cluster secret differs from the other brokers"),
         (5, {"coordination": "etcd://127.0.0.1:1"}, "etcd at 127.0.0.1:1 did not answer"),
-        (6, {"rack": "z", "set": "tidemill.racks=a,b,c"}, "rack 'z' is none of the cluster's racks (tidemill.racks)"),
+        (6, {"rack": "z", "set": "tidemill.racks=a,b,c"}, "rack 'z' is not one of the cluster's racks (tidemill.racks)"),
         (
             7,
             {"node_json": '"format": 99'},
