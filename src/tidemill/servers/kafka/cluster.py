@@ -116,7 +116,7 @@ async def describe_log_dirs(
         partitions = tuple(part for part in found if part is not None)
         if partitions:
             topics.append(call.part("DescribeLogDirsTopic", name=name, partitions=partitions))
-    usage = await broker.partitions.store.room()
+    usage = await broker.partitions.store.usage()
     result = call.part(
         "DescribeLogDirsResult",
         log_dir=usage.place,
