@@ -45,7 +45,7 @@ def main() -> None:
     print(f"python -c pass        {bare * 1e3:7.0f} ms")
     print(f"import tidemill       {imported * 1e3:7.0f} ms  {imported / bare:.1f}x")
     print(f"tidemill --help       {helped * 1e3:7.0f} ms  {helped / bare:.1f}x")
-    print(f"exec to ready line    {ready_s * 1e3:7.0f} ms  {ready_s / bare:.1f}x, all three doors")
+    print(f"exec to ready line    {ready_s * 1e3:7.0f} ms  {ready_s / bare:.1f}x, all three servers")
     print(f"idle memory           {statistics.median(memory for _, memory in starts):7.0f} MB")
 
 

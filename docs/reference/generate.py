@@ -330,15 +330,15 @@ def _text(text: str | None) -> str:
 
 
 def _defaults(parameter: Any) -> str:
-    told = []
+    notes = []
     if parameter.envvar:
-        told.append(f"environment `{parameter.envvar}`")
+        notes.append(f"environment `{parameter.envvar}`")
     if isinstance(parameter.show_default, str):  # what a command without it falls back to, in the end
-        told.append(f"default `{parameter.show_default}`")
+        notes.append(f"default `{parameter.show_default}`")
     elif parameter.default not in {None, False, ""} and not parameter.multiple:
         shown = "" if parameter.default is True else str(parameter.default)
-        told += [f"default `{shown}`"] if shown else []
-    return f" ({'; '.join(told)})" if told else ""
+        notes += [f"default `{shown}`"] if shown else []
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def main() -> None:

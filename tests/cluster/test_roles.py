@@ -161,4 +161,4 @@ def test_a_broker_that_is_alone_has_both_roles(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tidemill", "serve", "--roles", "overseer", "--data-dir", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert ended.returncode
-    assert "a broker that is alone has both roles: leave --roles out" in ended.stderr
+    assert "a single broker needs both roles: leave --roles out" in ended.stderr

@@ -95,7 +95,7 @@ def test_a_broker_without_sql_says_so_and_stops_in_order(tmp_path: Path, tidemil
         http = broker.stdout.readline().rpartition("http=")[2].strip()
         for _ in range(2):
             said = tidemill.refused(FAILED, "sql", "SELECT 1", "--http", http)
-            assert said.startswith("SQL needs more packages: pip install 'tidemill[clickhouse]'")
+            assert said.startswith("SQL needs more packages; install them with: pip install 'tidemill[clickhouse]'")
         broker.send_signal(signal.SIGTERM)
         _, errors = broker.communicate(timeout=WAIT_S)
     assert (broker.returncode, errors) == (0, "")

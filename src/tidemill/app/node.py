@@ -1,8 +1,8 @@
-"""A node: one broker with its doors, from settings to ready and back.
+"""The node: starts and stops one broker with its Kafka, gRPC and HTTP servers, from the settings.
 
-Order of start: the data directory is locked, coordination and the broker open, then the doors, so that nobody is let
-in before everything acknowledged can be read. Order of stop: doors first (no new work, what is under way is answered
-or given up after a while), then the broker. A start that fails half way stops what it has started, in the same order.
+Order of start: the lock of the data directory, coordination, the broker, then the servers. No client connects before
+everything acknowledged can be read. Order of stop: the servers first, which accept no new requests and wait a bounded
+time for those in progress, then the broker. A start that fails stops the started parts in the same order.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
 
-TIMELINES_ROOM_BYTES = 1 << 20
-"""With less free room than this, a file of timelines that cannot be opened is taken for one without room."""
+TIMELINES_FREE_BYTES_MIN = 1 << 20
+"""With less free space than this, a full disk is the assumed reason when the timelines file cannot be opened."""
 GRPC_SERVER = "tidemill.servers.grpc.server"
 SQL_MODULE = "tidemill.app.sql"
 GROUP_TABLES = "tidemill.broker.group_tables"
@@ -58,16 +58,16 @@ log = structlog.get_logger("tidemill.app")
 
 
 class RunningServer(Protocol):
-    """What every door has: the address it really got, and an end."""
+    """A server that accepts connections at `address`, the address that it was bound to."""
 
     address: tuple[str, int]
 
     async def close(self) -> None:
-        """Let nobody in any more and end what is open, in bounded time."""
+        """Accept no more connections and end the open ones, in bounded time."""
 
 
 class ServerUnavailable(TidemillError):
-    """A door cannot be opened at its address."""
+    """A server cannot listen on its address."""
 
 
 class Node:
@@ -95,7 +95,7 @@ class Node:
         return self._broker
 
     async def advance(self, ms: int) -> None:
-        """Let time pass that does not: what falls due in it is delivered now. For tests."""
+        """Advance the clock (tests only): messages that become due are delivered now."""
         self._times.ahead_ms += ms
         if self.broker.timelines is not None:
             self.broker.timelines.look_again()
@@ -114,37 +114,37 @@ class Node:
 
     @property
     def ready_line(self) -> str:
-        """What `tidemill serve` prints when it is ready."""
+        """The line that `tidemill serve` prints when it is ready."""
         return f"tidemill ready kafka={self.kafka or 'none'} grpc={self.grpc or 'none'} http={self.http or 'none'}"
 
     async def ask(self, sql: str, form: str, skip_unreadable: bool = False) -> bytes:
-        """The answer to a question in SQL; what answers it is loaded with the first one."""
+        """The result of an SQL query; the query executor is loaded with the first query."""
         opening = self._sql = self._sql or asyncio.create_task(self._open_sql())
         try:
-            desk = await asyncio.shield(opening)
+            executor = await asyncio.shield(opening)
         except Exception as error:
-            if self._sql is opening:  # the next question tries again
+            if self._sql is opening:  # the next query tries again
                 self._sql = None
             if isinstance(error, InvalidConfig):
                 raise SqlUnavailable(str(error)) from None
             raise
-        return await desk.ask(sql, form, skip_unreadable=skip_unreadable)
+        return await executor.ask(sql, form, skip_unreadable=skip_unreadable)
 
-    async def tell(self, table: str) -> bytes | None:
-        """What this broker has of a table, for others that are asked; None when there is no such table."""
+    async def state_table(self, table: str) -> bytes | None:
+        """The rows that this broker has of a table, for a query on another broker; None if there is no such table."""
         found: bytes | None = (await _sql_module()).state_table(self.broker, table)
         return found
 
     async def _open_sql(self) -> "QueryExecutor":
-        desk: QueryExecutor = await (await _sql_module()).open_executor(self.settings, self.tables, self.broker)
-        return desk
+        executor: QueryExecutor = await (await _sql_module()).open_executor(self.settings, self.tables, self.broker)
+        return executor
 
     async def _close_sql(self) -> None:
         if self._sql is not None:
             await (await self._sql).close()
 
     def facts(self) -> Mapping[str, str]:
-        """What runs where, for the front page."""
+        """Version, addresses and storage of this node, for the front page and the log."""
         settings = self.settings
         return {
             "version": __version__,
@@ -165,14 +165,14 @@ class Node:
         lock = DataDirLock(settings.data_dir)
         self._opened.callback(lock.release)
         if settings.grpc is not None:
-            # gRPC takes longer to load than all the rest: in a thread, while the others wait for the disk.
+            # gRPC takes longer to load than everything else, so a thread loads it while the broker waits for the disk.
             self._grpc_module = asyncio.ensure_future(asyncio.to_thread(import_module, GRPC_SERVER))
         directory = DataDirectory(settings.data_dir, settings.node_id)
         if settings.roles != ROLES and settings.coordination.startswith("local:"):
-            raise InvalidConfig(
-                "a broker that is alone has both roles: leave --roles out, or give --coordination etcd://"
-            )
-        watch = open_watch(settings, self._times)  # first: what is opened next changes files that it looks at
+            raise InvalidConfig("a single broker needs both roles: leave --roles out, or set --coordination etcd://")
+        watch = open_watch(
+            settings, self._times
+        )  # first, because opening the stores changes files that the watch reads
         self.tables.is_clock_trusted = watch.may_delete
         coordination = await open_coordination(settings)
         self._opened.push_async_callback(coordination.close)
@@ -191,7 +191,7 @@ class Node:
         """Open the servers."""
         await self._record_groups(broker)
         await self._open_servers(broker)
-        return ServerAddresses(self._told(self.grpc), self._told(self.http))
+        return ServerAddresses(self._reachable(self.grpc), self._reachable(self.http))
 
     async def close(self) -> None:
         """Close the servers, the recorder of groups and the query processes."""
@@ -218,19 +218,19 @@ class Node:
             settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret
         )
 
-    def _told(self, bound: Address | None) -> Address | None:
-        """Where others find a door that is open on all interfaces: on the host that is advertised."""
+    def _reachable(self, bound: Address | None) -> Address | None:
+        """The address for clients: a server that listens on all interfaces is reached at the advertised host."""
         if bound is None or self.kafka is None or bound.host not in WILDCARDS:
             return bound
         return Address(self._advertised(self.kafka).host, bound.port)
 
     def _http_names(self) -> tuple[str, ...]:
-        """Names that the HTTP door answers to; other brokers call it by the host that is advertised."""
+        """Host names that the HTTP server accepts; other brokers use the advertised host."""
         advertised = self.settings.advertise
         return self.settings.http_hosts if advertised is None else (*self.settings.http_hosts, advertised.host)
 
     async def _record_groups(self, broker: BrokerNode) -> None:
-        """On servers of ClickHouse, groups are tables for whoever asks there; in this process `ask` tells them."""
+        """Write groups to tables on ClickHouse servers; an embedded engine reads them from the broker instead."""
         if self.tables.is_embedded():
             return
         module = await asyncio.to_thread(import_module, GROUP_TABLES)
@@ -256,7 +256,7 @@ class Node:
         clock = Clock(
             self._times.wall_ns,
             self._times.passed_ns,
-            told_ns=time.time_ns,
+            real_ns=time.time_ns,
             trusted=(lambda: True) if watch is None else (lambda: watch.trusted),
             start_ms=None if watch is None else watch.steady_ms(),
         )
@@ -265,7 +265,7 @@ class Node:
             clock,
             SystemRandom(),
             append=append,
-            attendance=broker.consumer_registry,
+            registry=broker.consumer_registry,
             trust=watch,
             supervisor=broker.supervisor,
         )
@@ -279,14 +279,14 @@ class Node:
         return dispatcher
 
     async def _open_timeline_store(self, broker: BrokerNode, file: Path | None) -> TimelineStore:
-        """SQLite needs room to open its file; on a full disk it gets what is kept for the broker itself."""
+        """Open the timelines; SQLite needs free space for it, so a full disk gets the reserved space of the broker."""
         try:
             return await open_timelines(self.settings)
         except StoreUnavailable as error:
-            full = file is not None and disk_usage(file.parent).free < TIMELINES_ROOM_BYTES
+            full = file is not None and disk_usage(file.parent).free < TIMELINES_FREE_BYTES_MIN
             if not full or not await broker.partitions.store.free_reserve():
                 raise
-            log.warning("timelines opened again in reserved room", error=str(error))
+            log.warning("timelines_opened_in_reserved_space", error=str(error))
             return await open_timelines(self.settings)
 
     async def _open_servers(self, broker: BrokerNode) -> None:
@@ -298,13 +298,15 @@ class Node:
             broker.view.advertise(*self._advertised(self.kafka))
             if self.kafka.host in WILDCARDS and settings.advertise is None:
                 log.warning(
-                    "clients on other machines need --advertise host:port", told=str(broker.view.brokers()[0][1:3])
+                    "advertised_address_is_local",
+                    advertised=str(broker.view.brokers()[0][1:3]),
+                    next_step="--advertise host:port, for clients on other machines",
                 )
         if settings.grpc is not None:
             grpc = (await self._grpc_module).GrpcServer(broker)
             self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
         if settings.http is not None:
-            console = HttpServer(broker, self.facts, self.ask, self.tell, names=self._http_names())
+            console = HttpServer(broker, self.facts, self.ask, self.state_table, names=self._http_names())
             self.http = await self._open("http", console, settings.http, console.start)
 
     async def _open(
@@ -319,10 +321,10 @@ class Node:
         return Address(*server.address)
 
     def _advertised(self, bound: Address) -> Address:
-        """What clients are told: what was set, else where the door is.
+        """The Kafka address for clients: the setting, or else the address that the server listens on.
 
-        Nobody can connect to "everywhere": a door on all interfaces is told as localhost, which suits the common case
-        of a published container port, and the log says what to set for clients on other machines.
+        A wildcard address cannot be connected to, so it becomes localhost. This suits a published container port, the
+        common case. For clients on other machines, a warning in the log names the setting.
         """
         wanted = self.settings.advertise
         if wanted is not None:
@@ -333,8 +335,10 @@ class Node:
 
 
 async def _sql_module() -> ModuleType:
-    """What answers questions in SQL, with libraries that a plain installation has not; SqlUnavailable names them."""
+    """The SQL module; SqlUnavailable if the optional packages that it needs are not installed."""
     try:
         return await asyncio.to_thread(import_module, SQL_MODULE)
     except ModuleNotFoundError as error:
-        raise SqlUnavailable(f"SQL needs more packages: pip install 'tidemill[clickhouse]' ({error})") from None
+        raise SqlUnavailable(
+            f"SQL needs more packages; install them with: pip install 'tidemill[clickhouse]' ({error})"
+        ) from None

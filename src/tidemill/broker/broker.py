@@ -1,12 +1,12 @@
 """The broker: starts and stops the parts of one node in order, and reacts to changes of the cluster.
 
 `app/broker_wiring.py` makes the parts and connects them: groups and transactions know neither each other nor
-partitions, so what one needs from another is a callable. Servers use the parts directly.
+partitions, so each gets the functions of the others as callables. Servers use the parts directly.
 
 Order of start: topics and their partitions, membership, coordinators (which may write markers at once), timelines, and
 then the servers, so that no client connects before everything acknowledged can be read. Order of stop: the reverse;
-partitions are closed last, when nothing writes any more. Changes of the cluster reach topics and partitions first, then
-deletions, coordinators and the controller.
+partitions are closed last, after all writers have stopped. Changes of the cluster reach topics and partitions first,
+then deletions, coordinators and the controller.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ log = structlog.get_logger("tidemill.broker")
 
 @dataclass(frozen=True, slots=True)
 class BrokerEnvironment:
-    """What a broker gets from outside: storage, clocks, and a source of ids."""
+    """The dependencies of a broker: storage, clocks, and a source of ids."""
 
     coordination: Coordination
     store: PartitionStore
@@ -77,7 +77,7 @@ class BrokerEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """What this broker is in its cluster."""
+    """The identity of this broker in its cluster."""
 
     node_id: int = 0
     rack: str | None = None

@@ -63,7 +63,7 @@ class PartitionStore(Protocol):
     async def servers(self) -> int:
         """Over how many servers the partitions of one topic can be spread."""
 
-    async def room(self) -> StorageUsage:
+    async def usage(self) -> StorageUsage:
         """The storage location, and its total and free space."""
 
     async def open(

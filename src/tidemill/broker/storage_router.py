@@ -95,9 +95,9 @@ class StorageRouter:
         """The number of servers that store the tables; opens the tables."""
         return (await self._load()).servers
 
-    async def room(self) -> StorageUsage:
+    async def usage(self) -> StorageUsage:
         """The directory of the files and its disk."""
-        return await self._files.room()
+        return await self._files.usage()
 
     async def open(
         self, topic: str, index: int, settings: TopicSettings, leader_epoch: int, topic_id: str

@@ -89,7 +89,7 @@ class TopicDirectories:
         """Always 1: the broker itself."""
         return 1
 
-    async def room(self) -> StorageUsage:
+    async def usage(self) -> StorageUsage:
         """The directory of the partitions and its disk."""
         usage = await asyncio.to_thread(shutil.disk_usage, self._streams)
         return StorageUsage(str(self._streams.absolute()), usage.total, usage.free)
@@ -263,7 +263,7 @@ class MemoryTopics:
         """Always 1: the broker itself."""
         return 1
 
-    async def room(self) -> StorageUsage:
+    async def usage(self) -> StorageUsage:
         """The size of memory is unknown here."""
         return StorageUsage("memory", -1, -1)
 

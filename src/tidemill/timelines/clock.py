@@ -22,13 +22,13 @@ class Clock:
         wall_ns: Callable[[], int] = time.time_ns,
         steady_ns: Callable[[], int] = time.monotonic_ns,
         *,
-        told_ns: Callable[[], int] | None = None,
+        real_ns: Callable[[], int] | None = None,
         hold_ms: int = HOLD_MS,
         trusted: Callable[[], bool] = lambda: True,
         start_ms: int | None = None,
     ) -> None:
         self._wall_ns = wall_ns
-        self._told_ns = told_ns or wall_ns
+        self._real_ns = real_ns or wall_ns
         self._steady_ns = steady_ns
         self._trusted = trusted
         started_ms = wall_ns() // NS_PER_MS if start_ms is None else start_ms
@@ -46,7 +46,7 @@ class Clock:
 
     def wall_us(self) -> int:
         """The real time of day in microseconds, for the timestamps of a ping, also when a test advances the clock."""
-        return self._told_ns() // NS_PER_US
+        return self._real_ns() // NS_PER_US
 
     def delay_s(self, at_ms: int) -> float:
         """The time until `at_ms`; 0 when it has passed."""

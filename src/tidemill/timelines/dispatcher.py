@@ -78,7 +78,7 @@ class Dispatcher:
         rng: random.Random,
         *,
         append: Append | None = None,
-        attendance: SharedConsumers | None = None,
+        registry: SharedConsumers | None = None,
         trust: ClockTrust | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class Dispatcher:
         self._store = store
         self._rng = rng
         self._shared = False
-        self._registry = attendance
+        self._registry = registry
         self._lifecycle = Lifecycle(store, self.guard, f"{rng.getrandbits(128):032x}", self.supervisor, gone=self._gone)
         self._dead_letters = DeadLetterRouter(
             store,

@@ -58,7 +58,7 @@ class Hub:
 
 
 class Desk:
-    """One broker's attendance."""
+    """One broker's consumer registry."""
 
     def __init__(self, hub: Hub, node: int) -> None:
         self.hub, self.node = hub, node
@@ -135,7 +135,7 @@ def run_pair(test: Callable[[Pair], Awaitable[None]]) -> None:
         store, hub = SharedStore(world), Hub(world)
         fleets = []
         for node in (1, 2):
-            dispatcher = Dispatcher(store, world.clock, random.Random(node), attendance=Desk(hub, node))
+            dispatcher = Dispatcher(store, world.clock, random.Random(node), registry=Desk(hub, node))
             await dispatcher.open()
             fleets.append(Fleet(world, dispatcher))
             await dispatcher.create("line", TimelineSettings(window_ms=WINDOW_MS, lease_ms=60_000))

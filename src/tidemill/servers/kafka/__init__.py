@@ -1,1 +1,1 @@
-"""Kafka's protocol."""
+"""The Kafka server: the listener, its connections, and one handler per API."""

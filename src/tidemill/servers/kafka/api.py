@@ -1,4 +1,4 @@
-"""What a row of the API table is, and what a handler gets.
+"""The types of the API table and of its handlers: `Api` is one row, `Call` is one request.
 
 A handler is `async def handle(call, request)`. It returns the response, made with `call.response(...)`, or the encoded
 buffers of the response, or None for "no response". It is typed with kio's classes of the newest version that is served;
@@ -73,7 +73,7 @@ class Feature(NamedTuple):
 
 
 class ApiListing(Protocol):
-    """What ApiVersions is made from."""
+    """The APIs and features that ApiVersions lists."""
 
     features: tuple[Feature, ...]
 
@@ -200,7 +200,7 @@ def error_code(error: BaseException | None) -> int:
 
 
 def error_message(error: BaseException | None) -> str | None:
-    """The sentence that a client may show; unexpected errors reveal nothing about the broker."""
+    """The message for the client; the message of an unexpected error reveals nothing about the broker."""
     if error is None:
         return None
     return str(error) if isinstance(error, TidemillError) else str(UnknownServerError())

@@ -46,9 +46,11 @@ class ApiTable:
         """The API that serves a request; no response can name an unknown key or version, so the connection closes."""
         api = self.by_key.get(key)
         if api is None:
-            raise ProtocolViolation(f"API {key} is not served")
+            raise ProtocolViolation(f"API key {key} is not supported; ApiVersions lists the supported keys")
         if not api.serves(version):
-            raise ProtocolViolation(f"{api.name} {version} is not served")
+            raise ProtocolViolation(
+                f"{api.name} version {version} is not supported; ApiVersions lists the supported versions"
+            )
         return api
 
     def listed(self) -> list[Api]:
@@ -58,7 +60,7 @@ class ApiTable:
 
 def standard_table() -> ApiTable:
     """Every API; Metadata and Fetch keep state, so each server has its own table."""
-    rng = Random()  # noqa: S311 - an id to tell sessions apart, not a secret
+    rng = Random()  # noqa: S311 - session ids are not secrets
     fetch = FetchHandler(FetchSessions(lambda: rng.randrange(1, SESSION_ID_MAX)))
     describe_metadata = metadata.MetadataHandler()
     apis: list[Api] = [

@@ -22,7 +22,7 @@ _ONE_API = Struct(">hihhh")
 
 
 def unsupported_version(api: Api) -> bytes:
-    """The body of version 0 that says which versions of ApiVersions there are."""
+    """A response body of version 0 with the supported versions of ApiVersions."""
     return _ONE_API.pack(UnsupportedVersion.code, 1, api.key, *api.versions)
 
 
@@ -30,7 +30,9 @@ async def api_versions(call: Call["ApiVersionsResponse"], request: "ApiVersionsR
     """Every API with its range, and the features in force."""
     for name in (getattr(request, "client_software_name", "x"), getattr(request, "client_software_version", "x")):
         if not _SOFTWARE_NAME.fullmatch(name):
-            raise InvalidRequest("the client's software name or version is not valid")
+            raise InvalidRequest(
+                f"client software name or version {name[:60]!r} is not valid; use letters, digits, '-' and '.'"
+            )
     apis = tuple(
         call.part("ApiVersion", api_key=api.key, min_version=api.versions[0], max_version=api.versions[1])
         for api in call.apis.listed()

@@ -1,4 +1,4 @@
-"""What clients ask about brokers: the cluster, the coordinator of a key, log directories, elections, reassignments."""
+"""The APIs about brokers: the cluster, coordinators, log directories, elections and reassignments."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -37,7 +37,9 @@ async def describe_cluster(
 ) -> "DescribeClusterResponse":
     """The brokers and their controller."""
     if getattr(request, "endpoint_type", _BROKERS) != _BROKERS:
-        raise InvalidRequest("controllers have no address of their own here")
+        raise InvalidRequest(
+            f"endpoint type {request.endpoint_type} is not supported: controllers have no separate address"
+        )
     broker = call.broker
     nodes = [_described(call, node, fenced=False) for node in broker.view.brokers()]
     if getattr(request, "include_fenced_brokers", False):
@@ -59,7 +61,7 @@ def _described(call: Call, node: BrokerAddress, *, fenced: bool) -> Any:
 async def unregister_broker(
     call: Call["UnregisterBrokerResponse"], request: "UnregisterBrokerRequest"
 ) -> "UnregisterBrokerResponse":
-    """A broker that is gone for good is forgotten."""
+    """Remove a broker that will not return from the cluster."""
     await call.broker.membership.forget(request.broker_id)
     return call.response()
 
@@ -67,7 +69,7 @@ async def unregister_broker(
 async def find_coordinator(
     call: Call["FindCoordinatorResponse"], request: "FindCoordinatorRequest"
 ) -> "FindCoordinatorResponse":
-    """The brokers that coordinate groups or transactional ids: who leads their partition of the internal topic."""
+    """The coordinators of groups or transactional ids: the leaders of their partitions of the internal topic."""
     kind = getattr(request, "key_type", _GROUP)
     if call.version < _BATCHED_FROM:
         return call.response(**(await _coordinator(call, kind, cast("FindCoordinatorRequestV3", request).key)))
@@ -82,12 +84,12 @@ async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
     broker = call.broker
     try:
         if kind not in {_GROUP, _TRANSACTION}:
-            raise InvalidRequest(f"there are no coordinators of type {kind}")
+            raise InvalidRequest(f"coordinator type {kind} is not supported; use 0 (group) or 1 (transaction)")
         await broker.coordinators.ensure(GROUP_OFFSETS if kind == _GROUP else TRANSACTION_STATE)
         node = broker.coordinators.of_group(key) if kind == _GROUP else broker.coordinators.of_transaction(key)
         address = broker.view.address_of(node)
         if address is None:
-            raise CoordinatorNotAvailable(f"nobody coordinates {key[:60]!r} at the moment")
+            raise CoordinatorNotAvailable(f"{key[:60]!r} has no coordinator at the moment; try again")
     except TidemillError as error:
         known = error if isinstance(error, InvalidRequest) else CoordinatorNotAvailable(str(error))
         refusal = {"error_code": error_code(known), "error_message": error_message(known)}
@@ -99,7 +101,7 @@ async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
 async def describe_log_dirs(
     call: Call["DescribeLogDirsResponse"], request: "DescribeLogDirsRequest"
 ) -> "DescribeLogDirsResponse":
-    """How large each partition is, and how much room there is; null asks for all partitions."""
+    """The size of each partition and the free space; null asks for all partitions."""
     broker = call.broker
     if request.topics is None:
         asked = [
@@ -114,13 +116,13 @@ async def describe_log_dirs(
         partitions = tuple(part for part in found if part is not None)
         if partitions:
             topics.append(call.part("DescribeLogDirsTopic", name=name, partitions=partitions))
-    room = await broker.partitions.store.room()
+    usage = await broker.partitions.store.usage()
     result = call.part(
         "DescribeLogDirsResult",
-        log_dir=room.place,
+        log_dir=usage.place,
         topics=tuple(topics),
-        total_bytes=room.total_bytes,
-        usable_bytes=room.usable_bytes,
+        total_bytes=usage.total_bytes,
+        usable_bytes=usage.usable_bytes,
     )
     return call.response(results=(result,))
 
@@ -134,7 +136,7 @@ def _directory_part(call: Call, topic: str, index: int) -> Any | None:
 
 
 async def elect_leaders(call: Call["ElectLeadersResponse"], request: "ElectLeadersRequest") -> "ElectLeadersResponse":
-    """Elections on demand; null asks for every partition that its first replica could lead and does not."""
+    """Elect leaders on demand; null asks for every partition whose preferred replica could lead but does not."""
     unclean = getattr(request, "election_type", _PREFERRED) != _PREFERRED
     if request.topic_partitions is None:
         asked: list[tuple[str, Sequence[int]]] = [
@@ -164,7 +166,7 @@ async def _election(call: Call, topic: str, index: int, *, unclean: bool) -> Any
 async def alter_partition_reassignments(
     call: Call["AlterPartitionReassignmentsResponse"], request: "AlterPartitionReassignmentsRequest"
 ) -> "AlterPartitionReassignmentsResponse":
-    """Partitions begin to move to other brokers; without replicas, they go back to where they were."""
+    """Start to move partitions to other brokers; null replicas cancel a move."""
     growth = getattr(request, "allow_replication_factor_change", True)
     responses = []
     async for topic in call.in_slices(request.topics):
@@ -196,7 +198,7 @@ async def _reassigned(call: Call, topic: str, asked: Any, *, growth: bool) -> An
 async def list_partition_reassignments(
     call: Call["ListPartitionReassignmentsResponse"], request: "ListPartitionReassignmentsRequest"
 ) -> "ListPartitionReassignmentsResponse":
-    """Partitions that are on their way, of these topics or of all."""
+    """The reassignments in progress, of these topics or of all."""
     wanted = None
     if request.topics is not None:
         wanted = {

@@ -1,8 +1,8 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and of the broker.
 
-A topic's setting comes from the topic itself, from the broker's setting that is its default, or from the table.
-Topics can be altered; the broker's settings are given at its start and are read-only here. One name is an operation
-and not a setting: `tidemill.clock.accept=true`, with which an operator confirms the broker's wall clock.
+The value of a topic setting comes from the topic, from the broker's default for it, or from the built-in default.
+Topic settings can be altered. Broker settings are set at start and are read-only here. One name is an operation and
+not a setting: `tidemill.clock.accept=true`, with which an operator confirms the broker's wall clock.
 """
 
 import json
@@ -85,26 +85,26 @@ def broker_listing(broker: BrokerNode) -> list[ConfigEntry]:
         synonyms = [Synonym(name, listed.value, FROM_BROKER)] if listed.overridden else []
         synonyms.append(Synonym(name, listed.setting.default, FROM_DEFAULT))
         entries.append(ConfigEntry(listed.setting, synonyms, read_only=True))
-    return [*entries, *_place_listing(broker)]
+    return [*entries, *_identity_listing(broker)]
 
 
-def _place_listing(broker: BrokerNode) -> list[ConfigEntry]:
-    """What the broker is in its cluster, under the names that Kafka has for it where it has one."""
+def _identity_listing(broker: BrokerNode) -> list[ConfigEntry]:
+    """The identity and state of the broker in its cluster, under Kafka's names where Kafka has one."""
     mine = broker.membership.registration
     facts = {
         "broker.rack": ("Rack or zone of this broker.", mine.rack or ""),
         "node.id": ("Number of this broker.", str(mine.node_id)),
-        "process.roles": ("What this broker does: overseer, carrier or both.", ",".join(mine.roles)),
+        "process.roles": ("Roles of this broker: overseer, carrier or both.", ",".join(mine.roles)),
         CLOCK: ("Whether its wall clock is trusted, as JSON.", _clock(broker)),
         "tidemill.consumers": (
             "Consumers of timelines that it serves.",
             ",".join(f"{name}={count}" for name, count in sorted(mine.consumers.items())),
         ),
         "tidemill.replica.lag": (
-            "Followers of what it leads, how many records they lack and for how many milliseconds.",
+            "Followers of the partitions that it leads, with their lag in records and in milliseconds.",
             encode_lags(worst_lags(broker.partitions)),
         ),
-        "tidemill.grpc": ("Where its gRPC door is.", str(mine.grpc or "")),
+        "tidemill.grpc": ("Address of its gRPC server.", str(mine.grpc or "")),
         "tidemill.state": ("healthy, degraded or inactive.", mine.state),
         "tidemill.state.reason": ("Why it is not healthy.", mine.reason),
     }
@@ -127,7 +127,7 @@ async def describe_configs(
     async for asked in call.in_slices(request.resources):
         resource = (asked.resource_type, asked.resource_name)
         if resource in seen:
-            continue  # one result says it all; repeated resources would multiply the answer
+            continue  # repeated resources would multiply the size of the response
         seen.add(resource)
         error: TidemillError | None = None
         entries: list[ConfigEntry] = []
@@ -153,11 +153,11 @@ def _entries(broker: BrokerNode, asked: Any) -> list[ConfigEntry]:
         entries = topic_listing(broker, _topic(broker, asked.resource_name))
     elif asked.resource_type == BROKER:
         if not asked.resource_name:
-            return []  # the settings of all brokers that were changed while they run: there are none
+            return []  # asks for dynamic settings of all brokers; there are none
         _check_broker(broker, asked.resource_name)
         entries = broker_listing(broker)
     else:
-        raise InvalidRequest(f"resources of type {asked.resource_type} have no settings here")
+        raise InvalidRequest(f"resource type {asked.resource_type} is not supported; use 2 (topic) or 4 (broker)")
     keys = asked.configuration_keys
     if keys is None:
         return entries
@@ -169,13 +169,13 @@ def _topic(broker: BrokerNode, name: str) -> Topic:
     check_topic_name(name)
     topic = broker.view.topic(name)
     if topic is None:
-        raise UnknownTopicOrPartition(f"there is no topic {name}")
+        raise UnknownTopicOrPartition(f"there is no topic {name}; create it with: tidemill topic create {name}")
     return topic
 
 
 def _check_broker(broker: BrokerNode, name: str) -> None:
     if name != str(broker.node_id):
-        raise InvalidRequest(f"ask broker {name[:20]!r} itself; this is broker {broker.node_id}")
+        raise InvalidRequest(f"this is broker {broker.node_id}; send the request to broker {name[:20]!r}")
 
 
 def _described(call: Call, request: Any, entry: ConfigEntry) -> Any:
@@ -194,7 +194,7 @@ def _described(call: Call, request: Any, entry: ConfigEntry) -> Any:
 
 
 async def alter_configs(call: Call["AlterConfigsResponse"], request: "AlterConfigsRequest") -> "AlterConfigsResponse":
-    """Give topics another whole set of overrides."""
+    """Replace all overrides of topics."""
     return await _alter(call, request.resources, _replaced, validate_only=request.validate_only)
 
 
@@ -218,9 +218,11 @@ async def _alter(
         error: TidemillError | None = None
         try:
             if counted[asked.resource_type, asked.resource_name] > 1:
-                raise InvalidRequest("the request names a resource twice")
+                raise InvalidRequest(f"the request names {asked.resource_name[:60]!r} twice; name each resource once")
             if len({config.name for config in asked.configs}) != len(asked.configs):
-                raise InvalidRequest("the request names a setting twice")
+                raise InvalidRequest(
+                    f"the request names a setting of {asked.resource_name[:60]!r} twice; name each setting once"
+                )
             if asked.resource_type == BROKER and [config.name for config in asked.configs] == [ACCEPT_CLOCK]:
                 _accept_clock(call.broker, asked, validate_only=validate_only)
             else:
@@ -252,9 +254,11 @@ def _accept_clock(broker: BrokerNode, asked: Any, *, validate_only: bool) -> Non
 
 def _alterable(broker: BrokerNode, asked: Any) -> Topic:
     if asked.resource_type == BROKER:
-        raise InvalidRequest("the broker's settings are given at its start: tidemill.toml, environment or flags")
+        raise InvalidRequest(
+            "broker settings are read-only; set them at start in tidemill.toml, the environment or flags"
+        )
     if asked.resource_type != TOPIC:
-        raise InvalidRequest(f"resources of type {asked.resource_type} have no settings here")
+        raise InvalidRequest(f"resource type {asked.resource_type} is not supported; use 2 (topic) or 4 (broker)")
     return _topic(broker, asked.resource_name)
 
 
@@ -275,13 +279,13 @@ def _changed(broker: BrokerNode, topic: Topic, configs: Sequence[Any]) -> dict[s
             current = overrides.get(config.name, defaults.get(config.name, setting.default))
             overrides[config.name] = _edited(current, setting, config)
         else:
-            raise InvalidRequest(f"operation {config.config_operation} on {config.name}")
+            raise InvalidRequest(f"operation {config.config_operation} on {config.name} is not supported; use 0 to 3")
     return overrides
 
 
 def _edited(text: str, setting: Setting, config: Any) -> str:
     if setting.kind is not SettingKind.LIST:
-        raise InvalidConfig(f"{config.name} is not a list")
+        raise InvalidConfig(f"{config.name} is not a list; set its value instead")
     current = list(setting.read(text))
     given = [part.strip() for part in _value(config).split(",") if part.strip()]
     if config.config_operation == APPEND:
@@ -291,6 +295,6 @@ def _edited(text: str, setting: Setting, config: Any) -> str:
 
 def _value(config: Any) -> str:
     if config.value is None:
-        raise InvalidRequest(f"{config.name[:60]} has no value")
+        raise InvalidRequest(f"setting {config.name[:60]} has no value")
     text: str = config.value
     return text

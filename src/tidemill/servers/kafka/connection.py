@@ -1,13 +1,13 @@
-"""One client's connection: requests start in the order they came, answers leave in that order.
+"""The connection of one client: requests start in order of arrival, and responses are sent in that order.
 
-A request starts when nothing before it is unanswered, with one exception: a pipelined one (Produce) may start while
-only pipelined ones are unanswered. So producers keep several batches on their way, each admitted in order of arrival,
-and every other request sees the effect of those before it. An answer that is ready early waits for its turn.
+A request starts when all requests before it have responses. Pipelined requests (Produce) are the exception: they may
+start while only pipelined ones are in progress. So a producer can have several batches in flight, admitted in order
+of arrival, and every other request sees the effect of those before it. A response that is ready early waits.
 
-Everything is bounded. Reading stops while too many requests or bytes wait, here or at all connections together, or
-while the client does not read its answers; it goes on when that is over. Nothing that a client sends can end the
-process: bytes that are no request end the connection, and a handler that fails in a way nobody foresaw answers
-UNKNOWN_SERVER_ERROR where the API has a place for it, is logged, and otherwise ends the connection.
+Memory is bounded. Reading stops while too many requests or bytes wait, here or on all connections together, and while
+the client does not read its responses. Nothing that a client sends may end the process. Bytes that are not a request
+close the connection. An unexpected error of a handler is logged and returned as UNKNOWN_SERVER_ERROR; where the
+response has no field for an error, the connection closes.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, r
 IN_FLIGHT_MAX = 64
 WAITING_REQUESTS_MAX = 128
 PENDING_BYTES_MAX = 32 * 1024 * 1024
-"""Requests that wait or are under way; reading stops above it."""
+"""Bytes of requests that wait or are in progress; reading stops at this limit."""
 CROWDED_BYTES_MAX = 64 * 1024
-"""The same while all connections together hold too many: small requests of others are still served."""
+"""The same limit while all connections together hold too much: small requests are still served."""
 WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
 WRITE_BUFFER_LOW_BYTES = 256 * 1024
 JOINED_WRITE_BYTES_MAX = 64 * 1024
-"""Answers up to this size are written as one piece; larger ones leave as the buffers they are."""
+"""Responses up to this size are joined before the write; larger ones are written as separate buffers."""
 UPLOAD_GRACE_S = 120.0
 UPLOAD_BYTES_PER_S_MIN = 64 * 1024
-"""A frame must arrive within the grace and this pace; slower clients are closed."""
+"""A frame must arrive within the grace time plus its size at this rate; slower connections are closed."""
 
 _PREFIX = Struct(">ii")
 
@@ -53,7 +53,7 @@ log = structlog.get_logger("tidemill.kafka")
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs of the door it belongs to."""
+    """The part of the Kafka server that its connections use."""
 
     broker: BrokerNode
     apis: ApiTable
@@ -64,29 +64,29 @@ class ConnectionHost(Protocol):
     eager_bytes: int
 
     def opened(self, connection: "ClientConnection") -> bool:
-        """Take the connection in; False when there are too many."""
+        """Register a connection; False when there are too many."""
 
     def closed(self, connection: "ClientConnection") -> None:
-        """The connection is gone."""
+        """Unregister a closed connection."""
 
     def adopt(self, task: asyncio.Task[None], held_bytes: int, *, waits: bool) -> None:
-        """Keep the work of a client that is gone, and the memory of its request, until it is done.
+        """Keep a request whose client has disconnected, and count its memory, until it is done.
 
-        `waits` when a closing door need not wait for it.
+        `waits`: the request may wait for other clients, so a server that stops does not wait for it.
         """
 
     def owe(self, count: int) -> None:
-        """Count bytes of answers in or out that clients are slow to read."""
+        """Add `count` (may be negative) to the bytes of responses that slow clients have not read."""
 
     def hold(self, count: int) -> None:
-        """Count bytes of requests in or out; closes the slowest uploads when all connections hold too many."""
+        """Add `count` (may be negative) to the bytes of requests; closes the slowest uploads above the limit."""
 
     def stall(self, connection: "ClientConnection") -> None:
-        """Call `unstall` when all connections together hold less again."""
+        """Call `unstall` when all connections together are below the limit again."""
 
 
 class ResponseSlot:
-    """The place of one answer in the row."""
+    """The place of one response in the queue."""
 
     __slots__ = ("api", "buffers", "done", "frame_bytes", "pipelined", "started", "task")
 
@@ -101,7 +101,7 @@ class ResponseSlot:
 
     @property
     def waits(self) -> bool:
-        """Whether the request may wait for something that only other clients do."""
+        """Whether the request may wait for other clients."""
         return self.api.abandoned or self.api.parked
 
 
@@ -131,13 +131,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._identity = ConnectionIdentity()
 
     def under_way(self) -> list[asyncio.Task[None]]:
-        """The requests that a closing door should wait for."""
+        """The requests that a server that stops should wait for."""
         return [slot.task for slot in self._slots if slot.task is not None and not slot.waits]
 
-    # --- what the transport calls ---
+    # --- called by the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """Register the connection."""
         self._transport = transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self.peer = str(name[0]) if isinstance(name, tuple) and name else ""
@@ -147,7 +147,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(WRITE_BUFFER_HIGH_BYTES, WRITE_BUFFER_LOW_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: long polls end, everything else runs to its end without an answer."""
+        """The client has disconnected: cancel long polls; all other requests run to their end without a response."""
         if exc is None and not self._ending:
             self._start_rest()
         self._ending = True
@@ -167,13 +167,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._server.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         _ = sizehint
         self._frames.eager_bytes = self._server.eager_bytes
         return self._frames.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
+        """Start the requests that have arrived completely."""
         self.last_active = self._loop.time()
         if not self._frames.partial_bytes:
             self._upload_began = self.last_active
@@ -196,75 +196,75 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._regulate_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more: it has left, as every client that closes its socket; the transport closes too."""
+        """Close the transport: Kafka clients close the whole socket, never one direction."""
         return False
 
     def pause_writing(self) -> None:
-        """The client does not read its answers."""
+        """Stop reading: the client does not read its responses."""
         self._write_paused = True
         self._regulate_reading()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Start reading again: the client reads its responses."""
         self._write_paused = False
         self._owe(0)
         self._pump()
         self._regulate_reading()
 
-    # --- what the door calls ---
+    # --- called by the server ---
 
     def too_slow(self, now: float, idle_s: float) -> bool:
-        """Whether the client was quiet for too long, or sends a request by the drop."""
+        """Whether the client was idle for too long, or sends a request too slowly."""
         if self._upload_deadline is not None and now > self._upload_deadline and not self._read_paused:
             return True
         return not self._slots and now - self.last_active > idle_s
 
     def upload(self, now: float) -> "Upload[ClientConnection] | None":
-        """The request that has not arrived as a whole, if there is one."""
+        """The request of which a part has arrived, if there is one."""
         held = self._frames.partial_bytes
         if self._ending or not held:
             return None
-        until = self._paused_at if self._read_paused else now  # the time in which nothing is read is not the client's
+        until = self._paused_at if self._read_paused else now  # a pause in reading does not count against the client
         return Upload(self, held, self._frames.received_bytes, until - self._upload_began)
 
     def resting(self, now: float) -> "Resting[ClientConnection] | None":
-        """How long the client has asked for nothing, if nothing is under way."""
+        """How long the connection has been idle, if no request is in progress."""
         if self._ending or self._slots or self._waiting:
             return None
         return Resting(self, now - self.last_active, self._served)
 
     def evict(self) -> None:
-        """Close at once and free what was held for a request that is not complete."""
+        """Close at once and free the memory of a partial request."""
         self._frames.drop()
         self._account()
         self.abort()
 
     def unstall(self) -> None:
-        """All connections together hold less again."""
+        """Start reading again: all connections together are below the limit."""
         self._regulate_reading()
 
     def retire(self) -> None:
-        """Start nothing more; what is under way is still answered."""
+        """Start no more requests; those in progress still get responses."""
         self._retired = True
         self._waiting.clear()
         self._regulate_reading()
 
     def close(self) -> None:
-        """End the connection, with what is written already still going out."""
+        """Close the connection after the written responses are sent."""
         self._ending = True
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         self._ending = True
         if self._transport is not None:
             self._transport.abort()
 
-    # --- requests and answers ---
+    # --- requests and responses ---
 
     def _pump(self) -> None:
-        """Start what may start."""
+        """Start the requests that may start."""
         while self._waiting and not self._ending and not self._write_paused and len(self._slots) < IN_FLIGHT_MAX:
             frame = self._waiting[0]
             try:
@@ -280,7 +280,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._end(error)
 
     def _start_rest(self) -> None:
-        """Start the Produce requests that have come: a producer with acks=0 leaves when it has sent everything."""
+        """Start the Produce requests that have arrived: a producer with acks=0 disconnects after it has sent them."""
         while self._waiting:
             frame = self._waiting[0]
             try:
@@ -310,11 +310,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._start_alone(slot, self._serve_large(slot, call, header, frame))
             return
         self._slots.append(slot)
-        # The handler is called here and not in its task: what it starts at once stays in order of arrival.
+        # The handler is called here and not in its task, so that appends start in order of arrival.
         slot.task = self._loop.create_task(self._serve(slot, call, header, api.handle(call, request)))
 
     def _start_alone(self, slot: ResponseSlot, serving: Coroutine[Any, Any, None]) -> None:
-        """Start a request whose handler is called later; so that requests stay in order, none behind it starts."""
+        """Start a request whose handler is called later; no request behind it starts before it, to keep the order."""
         slot.pipelined = False
         self._slots.append(slot)
         slot.task = self._loop.create_task(serving)
@@ -350,8 +350,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     async def _serve_large(self, slot: ResponseSlot, call: Call, header: Header, frame: bytearray) -> None:
         guard = self._server.guard
-        async with AsyncExitStack() as place:
-            await place.enter_async_context(guard.large_requests)
+        async with AsyncExitStack() as permit:
+            await permit.enter_async_context(guard.large_requests)
             if self._ending:
                 return
             try:
@@ -360,7 +360,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._end(error)
                 return
             if slot.waits:
-                await place.aclose()  # it may wait for other clients, whose requests may need the place
+                await permit.aclose()  # it may wait for other clients, whose requests may need the permit
             await self._serve(slot, call, header, slot.api.handle(call, request))
 
     async def _serve(self, slot: ResponseSlot, call: Call, header: Header, answering: Awaitable[Any]) -> None:
@@ -372,7 +372,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._end(error)
             return
         except Exception as error:
-            log.exception("an answer could not be written", api=slot.api.name, version=header.version)
+            log.exception("response_failed", api=slot.api.name, version=header.version, client_id=header.client_id)
             self._end(error)
             return
         self._answer(slot, header, buffers, flexible=flexible and header.key != API_VERSIONS)
@@ -384,10 +384,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise
         except Exception as error:
             if not isinstance(error, TidemillError):
-                log.exception("a handler failed", api=api.name, version=call.version, client_id=call.client_id)
+                log.exception("request_failed", api=api.name, version=call.version, client_id=call.client_id)
             answer = call.refusal(error)
             if answer is None:
-                raise ProtocolViolation(f"{api.name} {call.version} has no place for an error: {error}") from error
+                raise ProtocolViolation(
+                    f"{api.name} version {call.version} failed and its response has no error field: {error}"
+                ) from error
         if answer is not None and not isinstance(answer, list):
             codes = await call.in_worker(_error_counts, answer) if call.is_answer_large else _error_counts(answer)
             for code, count in codes.items():
@@ -410,7 +412,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._regulate_reading()
 
     def _write_ready(self) -> None:
-        """Send the answers at the front of the row that are ready."""
+        """Send the responses at the front of the queue that are ready."""
         ready: Buffers = []
         while self._slots and self._slots[0].done:
             slot = self._slots.popleft()
@@ -430,16 +432,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._owe(self._transport.get_write_buffer_size())
 
     def _owe(self, count: int) -> None:
-        """Tell the door how many bytes of answers the client has not taken; only those of slow clients count."""
+        """Report the bytes of responses that the client has not read; only slow clients count."""
         if count != self._owed_bytes:
             self._server.owe(count - self._owed_bytes)
             self._owed_bytes = count
 
     def _end(self, error: BaseException) -> None:
-        """Close because of what the client sent; answers that are ready still go out."""
+        """Close because of an invalid request; responses that are ready are still sent."""
         if self._ending:
             return
-        log.info("connection closed", peer=self.peer, reason=str(error))
+        log.info("connection_closed", peer=self.peer, reason=str(error))
         self._waiting.clear()
         self._write_ready()
         self.close()
@@ -451,7 +453,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._loop.time() + UPLOAD_GRACE_S + size / UPLOAD_BYTES_PER_S_MIN
 
     def _account(self) -> None:
-        """Tell the door how many bytes of requests are held here."""
+        """Report the bytes of requests that this connection holds."""
         held = self._pending_bytes + self._frames.partial_bytes
         change, self._held_bytes = held - self._held_bytes, held
         if change:
@@ -477,7 +479,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
 
 def _read(api: Api, header: Header, frame: bytearray, *items_max: int) -> Any:
-    """The request; without `items_max` the limit of its API counts."""
+    """The request; without `items_max` the limit of its API applies."""
     if api.read is not None:
         return api.read(frame, header.body, header.version, *items_max)
     return read_body(header, frame, *items_max)

@@ -1,7 +1,7 @@
-"""Consumer groups of KIP-848: one heartbeat does it all, and a description of its own.
+"""The APIs of KIP-848 consumer groups: ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 
-Topics travel as ids. A description of a group that is not of this kind says "not found", upon which clients ask for a
-classic group.
+Topics are named by their ids. ConsumerGroupDescribe returns GROUP_ID_NOT_FOUND for a classic group: clients then ask
+with DescribeGroups.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 async def consumer_group_heartbeat(
     call: Call["ConsumerGroupHeartbeatResponse"], request: "ConsumerGroupHeartbeatRequest"
 ) -> "ConsumerGroupHeartbeatResponse":
-    """Join, follow the assignment, leave."""
+    """Join a group, get the assignment, or leave."""
     owned = None
     if request.topic_partitions is not None:
         listed = [
@@ -81,7 +81,7 @@ async def _by_topic(call: Call, partitions: Partitions) -> Iterable[tuple[UUID, 
 async def consumer_group_describe(
     call: Call["ConsumerGroupDescribeResponse"], request: "ConsumerGroupDescribeRequest"
 ) -> "ConsumerGroupDescribeResponse":
-    """Each group on its own."""
+    """Describe groups; each has its own error."""
     operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
     distinct = dict.fromkeys(request.group_ids)
     groups = [await _described(call, group_id, operations) async for group_id in call.in_slices(distinct)]

@@ -1,8 +1,8 @@
-"""Which connections are closed when there is no room for more: the slowest ones first, never the newcomer for them.
+"""Chooses the connections to close when memory for requests or connections run out: the slowest uploads first.
 
-Two things run short: memory for requests, and connections. A client that sends a request by the byte holds both for as
-long as it likes, and costs itself nothing. So the pace of an upload decides. A client that has just connected has a
-good pace with its first bytes; one that stopped sending has a worse one with every second.
+A slow client can hold memory and a connection for as long as it likes, at no cost to itself. So the rate of its upload
+decides. A client that has just connected has a high rate with its first bytes. The rate of a client that has stopped
+sending falls with every second. A new connection is never closed in favour of a slow one.
 """
 
 from collections.abc import Iterable
@@ -10,15 +10,15 @@ from typing import Generic, NamedTuple, TypeVar
 
 AGE_S_MIN = 0.001
 SILENT_S = 0.25
-"""A connection that has not completed a request after this time gives way to a new one."""
+"""A connection without a complete request after this time may be closed for a new one."""
 RESTING_S = 10.0
-"""So does one that was idle for this time. Kafka's clients open an idle connection again without an error."""
+"""An idle connection may be closed after this time. Kafka clients reconnect without an error."""
 
 T = TypeVar("T")
 
 
 class Upload(NamedTuple, Generic[T]):
-    """A request that has not arrived as a whole."""
+    """A request of which a part has arrived."""
 
     connection: T
     memory_bytes: int
@@ -32,7 +32,7 @@ class Upload(NamedTuple, Generic[T]):
 
 
 class Resting(NamedTuple, Generic[T]):
-    """A connection without a request under way; `served` when it has completed one."""
+    """A connection without a request in progress; `served` when it has completed one."""
 
     connection: T
     idle_s: float
@@ -40,7 +40,7 @@ class Resting(NamedTuple, Generic[T]):
 
 
 def slowest(uploads: Iterable[Upload[T]], wanted_bytes: int) -> list[T]:
-    """The slowest uploads that together free so many bytes, or all of them."""
+    """The slowest uploads that together free `wanted_bytes`, or all of them."""
     chosen: list[T] = []
     for upload in sorted(uploads, key=lambda each: each.pace):
         if wanted_bytes <= 0:
@@ -51,7 +51,7 @@ def slowest(uploads: Iterable[Upload[T]], wanted_bytes: int) -> list[T]:
 
 
 def to_replace(uploads: Iterable[Upload[T]], resting: Iterable[Resting[T]]) -> list[T]:
-    """The connections that give way to new ones, the first of them last; those in use are not among them."""
+    """The connections that may be closed for new ones, the best choice last; none of them is in use."""
     stalled = sorted((each for each in uploads if each.age_s >= SILENT_S), key=lambda each: -each.pace)
     known = sorted(resting, key=lambda each: each.idle_s)
     silent = [each.connection for each in known if not each.served and each.idle_s >= SILENT_S]

@@ -1,9 +1,9 @@
-"""Fetch: whole batches as they lie in the log, now or as soon as there are enough.
+"""Fetch: returns whole batches, unchanged from the log, at once or when min_bytes are available.
 
-The rules: partitions are served in the order asked; the first that has records gives at least one
-batch whatever the limits say, then the limits count down. The answer leaves at once when it has min_bytes, an error,
-nothing to wait for or no time to wait; otherwise the fetch sleeps until one of its partitions grows or the time is up.
-A woken fetch reads again only the partitions that grew, and only when what they grew by may be enough.
+Partitions are served in the order of the request. The first one with records returns at least one batch, whatever the
+limits are; after that the limits apply. The response is sent at once when it has min_bytes or an error, when it names
+no partitions, or when max_wait_ms is 0. Otherwise the fetch waits until a partition grows or the time is up. It then
+reads only the partitions that grew, and only if their growth may be enough.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, write_fetch
 
 SHORT_BYTES_MAX = 64 * 1024
-"""The most that one answer holds while memory is short."""
+"""The size limit of a response while memory is short."""
 _ZSTD_FROM = 10
 
 
 class _PartitionFetch:
-    """One partition of a fetch: what is wanted, and what it gave so far."""
+    """One partition of a fetch: its request and its result so far."""
 
     __slots__ = (
         "outcome",
@@ -61,13 +61,13 @@ class _PartitionFetch:
         self.outcome = FetchOutcome(self.wanted.partition, error_code(error))
 
     def growth_bytes(self) -> int:
-        """How many bytes came since the partition was read."""
+        """Bytes appended since the partition was read."""
         return max(0, self.partition.size_bytes - self.read_size_bytes) if self.partition is not None else 0
 
     def revealed(self) -> bool:
-        """Whether readers may see all that was there, and not for them, when the partition was read.
+        """Whether records that were above the high watermark at the last read are now all visible.
 
-        How many bytes that is nobody knows, nor are they among those that came since.
+        Their size is unknown, and `growth_bytes` does not contain them.
         """
         unseen = self.unseen_end_offset
         return self.partition is not None and 0 <= unseen <= self.partition.high_watermark
@@ -81,21 +81,21 @@ class _PartitionFetch:
         )
 
     def grown(self) -> bool:
-        """Whether there are records behind those that were read, committed or not."""
+        """Whether records were appended after the last read, committed or not."""
         return self.partition is not None and self.partition.log_end_offset != self.read_end_offset
 
 
 class _FetchWait:
-    """What a waiting fetch hears: partitions that woke it, and that its time is up.
+    """The events of a waiting fetch: partitions that woke it, and the end of its time.
 
-    Whether the time is up is what the timer says, not what a clock says: a loop's timers may come a little early.
+    The timer sets `expired`. A clock is not compared, because timers of the event loop may fire a little early.
     """
 
-    __slots__ = ("_heard", "_loop", "expired", "woken")
+    __slots__ = ("_event", "_loop", "expired", "woken")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heard = loop.create_future()
+        self._event = loop.create_future()
         self.woken: set[_PartitionFetch] = set()
         self.expired = False
 
@@ -108,17 +108,17 @@ class _FetchWait:
         self._resolve()
 
     async def next(self) -> None:
-        """Return when something was heard since the last time."""
-        await self._heard
-        self._heard = self._loop.create_future()
+        """Return when an event has occurred since the last call."""
+        await self._event
+        self._event = self._loop.create_future()
 
     def _resolve(self) -> None:
-        if not self._heard.done():
-            self._heard.set_result(None)
+        if not self._event.done():
+            self._event.set_result(None)
 
 
 class Fetch:
-    """One request on its way to its answer."""
+    """One fetch request in progress."""
 
     def __init__(self, call: Call, request: FetchRequest, wanted: list[FetchedPartition]) -> None:
         self._call = call
@@ -132,7 +132,7 @@ class Fetch:
         self._failed = False
 
     async def run(self) -> None:
-        """Read until the answer may leave."""
+        """Read until the response is complete."""
         self.readings = [_PartitionFetch(each) async for each in self._call.in_slices(self._wanted)]
         async for reading in self._call.in_slices(self.readings):
             await self._read(reading)
@@ -163,7 +163,7 @@ class Fetch:
         return self._failed or not self.readings or self._size >= self._min_bytes
 
     def _worthwhile(self, woken: set[_PartitionFetch]) -> bool:
-        """Whether reading again may complete the answer; a partition that woke without having grown has other news."""
+        """Whether another read may complete the response; a partition that woke without growth may have an error."""
         growth = [reading.growth_bytes() for reading in woken]
         if self._request.committed or not all(growth) or any(reading.revealed() for reading in woken):
             return bool(woken)
@@ -223,7 +223,7 @@ class Fetch:
 
 
 class ReplicaFetch(Fetch):
-    """The same for a broker that copies: up to the end of the log, or where its own log is another one."""
+    """The fetch of a follower: reads up to the end of the log, or returns where the logs diverge."""
 
     def __init__(self, call: Call, request: FetchRequest, wanted: list[FetchedPartition]) -> None:
         super().__init__(call, request, wanted)
@@ -254,7 +254,7 @@ class ReplicaFetch(Fetch):
             return
         if not isinstance(found, ReadResult):
             self._failed = True
-            reading.outcome = _elsewhere(wanted.partition, found, partition)
+            reading.outcome = _diverged(wanted.partition, found, partition)
             return
         self._size += found.size
         reading.outcome = FetchOutcome(
@@ -269,8 +269,8 @@ class ReplicaFetch(Fetch):
         )
 
 
-def _elsewhere(index: int, found: Diverged | OutOfRange, partition: Partition) -> FetchOutcome:
-    """The answer to a replica whose log is not a part of this one."""
+def _diverged(index: int, found: Diverged | OutOfRange, partition: Partition) -> FetchOutcome:
+    """The result for a follower whose log has diverged or is out of range."""
     code = OffsetOutOfRange.code if isinstance(found, OutOfRange) else 0
     outcome = FetchOutcome(index, code, partition.high_watermark, -1, partition.log_start_offset)
     return outcome if isinstance(found, OutOfRange) else outcome._replace(diverging=(found.epoch, found.end_offset))
@@ -286,18 +286,18 @@ def _refuse_zstd(found: ReadResult) -> None:
 def _name_of(call: Call, topic_id: UUID) -> str:
     known = call.broker.view.topic_by_id(topic_id)
     if known is None:
-        raise UnknownTopicId(f"no topic has the id {topic_id}")
+        raise UnknownTopicId(f"there is no topic with id {topic_id}; refresh the metadata")
     return known.name
 
 
 class FetchHandler:
-    """Fetch of one door, with its sessions."""
+    """The Fetch API of one server, with its sessions."""
 
     def __init__(self, sessions: FetchSessions) -> None:
         self._sessions = sessions
 
     async def handle(self, call: Call, request: FetchRequest) -> Buffers:
-        """Answer one fetch."""
+        """Serve one fetch."""
         try:
             copies = request.replica_id >= 0
             if copies and call.peer != request.replica_id:

@@ -1,13 +1,14 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once, then only what changed.
+"""Fetch sessions (KIP-227): a consumer names its partitions once, and later only the changes.
 
-The rules, by the session id and epoch of a request: epoch -1 asks without a session (and ends the one it names),
-epoch 0 asks for everything and opens a new session, epoch n > 0 changes the session and asks for all that is in it;
-n must be the one that the session expects. An answer within a session leaves out partitions about which there
-is nothing new. A session is a cache: there are at most SESSIONS_MAX, one that was not used for a while makes room,
-and when there is no room the answer simply names no session and the client goes on without.
+The epoch of a request selects the behaviour. Epoch -1 fetches without a session and ends the session that it names.
+Epoch 0 names all partitions and opens a session. Epoch n > 0 changes the session and fetches all its partitions; n must
+be the epoch that the session expects. A response within a session leaves out partitions without changes.
 
-A request may name very many partitions, so they are taken in slices of time. The epoch moves first: a request that
-comes meanwhile on another connection is told that its epoch is not the expected one.
+A session is a cache. There are at most SESSIONS_MAX, and a session that was unused for UNUSED_S may be replaced. When
+none can be replaced, the response has no session id and the client continues without a session.
+
+A request may name very many partitions, so the handler processes them in time slices. The epoch is incremented first:
+a request on another connection in the meantime gets INVALID_FETCH_SESSION_EPOCH.
 """
 
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
@@ -31,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class SlicedIteration(Protocol):
-    """Goes through items with pauses for others."""
+    """Iterates over items with pauses for other requests."""
 
     def __call__(self, items: Iterable[_T], /) -> AsyncIterable[_T]:
         """The items, one after the other."""
@@ -44,8 +45,8 @@ class FetchedPartition(NamedTuple):
     partition: FetchPartition
 
 
-class _Told:
-    """What the client last heard about a partition."""
+class _SessionPartition:
+    """One partition of a session, with the offsets of the last response."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -63,51 +64,51 @@ class FetchSession:
         self.by_id = by_id
         self.epoch = 1
         self.last_used = 0.0
-        self._told: dict[Key, _Told] = {}
+        self._partitions: dict[Key, _SessionPartition] = {}
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._partitions)
 
     async def update(
         self, added: Iterable[FetchedPartition], forgotten: Iterable[Key], in_slices: SlicedIteration
     ) -> None:
-        """Take in what a request adds, changes and forgets."""
+        """Apply the added, changed and forgotten partitions of a request."""
         async for wanted in in_slices(added):
             key = (wanted.topic, wanted.partition.partition)
-            known = self._told.get(key)
+            known = self._partitions.get(key)
             if known is None:
-                self._told[key] = _Told(wanted)
+                self._partitions[key] = _SessionPartition(wanted)
             else:
                 known.wanted = wanted
         async for key in in_slices(forgotten):
-            self._told.pop(key, None)
+            self._partitions.pop(key, None)
 
     def wanted(self) -> list[FetchedPartition]:
         """All partitions of the session."""
-        return [told.wanted for told in self._told.values()]
+        return [known.wanted for known in self._partitions.values()]
 
     def is_news(self, topic: TopicKey, outcome: FetchOutcome) -> bool:
-        """Whether an outcome says something new, which is remembered as told.
+        """Whether the response has to contain this outcome; remembers its offsets.
 
-        A partition that gave records goes to the end of the row, so that all get their turn.
+        A partition that returned records moves to the end of the order, so that every partition gets its turn.
         """
         key = (topic, outcome.partition)
-        told = self._told.get(key)
-        if told is None:
+        known = self._partitions.get(key)
+        if known is None:
             return False
-        heard = (told.high_watermark, told.log_start_offset) == (outcome.high_watermark, outcome.log_start_offset)
-        if heard and not outcome.records_size and not outcome.error_code:
+        is_same = (known.high_watermark, known.log_start_offset) == (outcome.high_watermark, outcome.log_start_offset)
+        if is_same and not outcome.records_size and not outcome.error_code:
             return False
-        told.high_watermark, told.log_start_offset = outcome.high_watermark, outcome.log_start_offset
+        known.high_watermark, known.log_start_offset = outcome.high_watermark, outcome.log_start_offset
         if outcome.error_code:
-            told.high_watermark = told.log_start_offset = -1
+            known.high_watermark = known.log_start_offset = -1
         if outcome.records_size:
-            self._told[key] = self._told.pop(key)
+            self._partitions[key] = self._partitions.pop(key)
         return True
 
 
 class FetchSessions:
-    """All sessions of one door."""
+    """All sessions of one server."""
 
     def __init__(self, new_id: Callable[[], int]) -> None:
         self._new_id = new_id
@@ -126,7 +127,7 @@ class FetchSessions:
             return session, session.wanted()
         if request.session_id != NO_SESSION:
             self._by_id.pop(request.session_id, None)
-        # A partition that is named twice counts once, as in a session: each one costs a read and a watch.
+        # A repeated partition counts once, as in a session, because each costs a read and a watch.
         distinct = {(each.topic, each.partition.partition): each async for each in in_slices(listed(request))}
         wanted = list(distinct.values())
         if request.session_epoch == FINAL_EPOCH:
@@ -139,20 +140,24 @@ class FetchSessions:
     async def _continue(self, request: FetchRequest, version: int, in_slices: SlicedIteration) -> FetchSession:
         session = self._by_id.get(request.session_id)
         if session is None:
-            raise FetchSessionIdNotFound(f"there is no fetch session {request.session_id}")
+            raise FetchSessionIdNotFound(f"there is no fetch session {request.session_id}; open a new one")
         if session.by_id != (version >= TOPIC_IDS_FROM):
             raise FetchSessionTopicIdError
         if request.session_epoch != session.epoch:
-            raise InvalidFetchSessionEpoch(f"epoch {request.session_epoch} where {session.epoch} is expected")
+            raise InvalidFetchSessionEpoch(
+                f"fetch session epoch {request.session_epoch} is wrong; expected {session.epoch}"
+            )
         session.epoch = session.epoch + 1 if session.epoch < _EPOCH_MAX else 1
         await session.update(listed(request), _forgotten(request), in_slices)
         if len(session) > SESSION_PARTITIONS_MAX:
             self._by_id.pop(session.session_id, None)
-            raise FetchSessionIdNotFound("the fetch session has too many partitions")
+            raise FetchSessionIdNotFound(
+                f"a fetch session may have {SESSION_PARTITIONS_MAX} partitions; this request makes it {len(session)}"
+            )
         return session
 
     def _open(self, version: int, now: float, partitions: int) -> FetchSession | None:
-        if partitions > SESSION_PARTITIONS_MAX or not self._make_room(now):
+        if partitions > SESSION_PARTITIONS_MAX or not self._evict_unused(now):
             return None
         session_id = self._new_id()
         while session_id in self._by_id or session_id == NO_SESSION:
@@ -162,7 +167,7 @@ class FetchSessions:
         self._by_id[session_id] = session
         return session
 
-    def _make_room(self, now: float) -> bool:
+    def _evict_unused(self, now: float) -> bool:
         if len(self._by_id) < SESSIONS_MAX:
             return True
         oldest = min(self._by_id.values(), key=lambda session: session.last_used)

@@ -1,8 +1,8 @@
 """Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
 
-Topics are named up to version 9 and have ids from version 10 on; inside, a topic is its name. A partition that was
-never committed has offset -1 and no error, also in a group that nobody knows; any other trouble is an error code and
-never a made-up offset.
+Requests name topics up to version 9 and use topic ids from version 10 on; the coordinator uses names. A partition
+without a committed offset has offset -1 and no error, also in an unknown group. Every other failure is an error code,
+never an invented offset.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ Errors = Mapping[TopicPartition, TidemillError]
 
 
 async def offset_commit(call: Call["OffsetCommitResponse"], request: "OffsetCommitRequest") -> "OffsetCommitResponse":
-    """All good partitions are committed together; a refused member commits none."""
+    """Commit all valid partitions together; a rejected member commits none."""
     topics = [(topic, _topic_name(call, topic)) async for topic in call.in_slices(request.topics)]
     entries = [
         OffsetCommit(
@@ -73,7 +73,7 @@ async def offset_commit(call: Call["OffsetCommitResponse"], request: "OffsetComm
 
 
 async def check_commits(call: Call, entries: Iterable[OffsetCommit]) -> dict[TopicPartition, TidemillError]:
-    """What cannot be committed whoever asks: partitions that do not exist, metadata that is too long."""
+    """The errors that do not depend on the member: unknown partitions, and metadata that is too long."""
     errors: dict[TopicPartition, TidemillError] = {}
     most = call.broker.groups.limits.offset_metadata_max_bytes
     async for entry in call.in_slices(entries):
@@ -112,7 +112,7 @@ def _naming(topic: Any) -> dict[str, Any]:
 
 
 async def offset_fetch(call: Call["OffsetFetchResponse"], request: "OffsetFetchRequest") -> "OffsetFetchResponse":
-    """One group up to version 7, many from version 8 on."""
+    """Committed offsets of one group up to version 7, of many groups from version 8 on."""
     stable = getattr(request, "require_stable", False)
     if call.version >= _MANY_GROUPS_FROM:
         counted = Counter([group.group_id async for group in call.in_slices(request.groups)])
@@ -135,8 +135,8 @@ async def offset_fetch(call: Call["OffsetFetchResponse"], request: "OffsetFetchR
 async def _fetch_group(call: Call, group: Any, *, stable: bool, repeated: bool) -> Any:
     kind = "OffsetFetchResponseTopics"
     try:
-        if repeated:  # all offsets of a group, once for each time it is named, would be an answer without a limit
-            raise InvalidRequest(f"the request names group {group.group_id[:60]!r} twice")
+        if repeated:  # repeated groups would make the response grow without a limit
+            raise InvalidRequest(f"the request names group {group.group_id[:60]!r} twice; name it once")
         found = await _fetch(
             call,
             group.group_id,
@@ -158,11 +158,13 @@ async def _fetch_group(call: Call, group: Any, *, stable: bool, repeated: bool) 
 async def _fetch(
     call: Call, group_id: str, wanted: Sequence[TopicPartition] | None, **options: Any
 ) -> list[FetchedOffset]:
-    """The offsets of a group, some at a time."""
+    """The offsets of a group, read in batches."""
     groups = call.broker.groups
     asked = groups.committed_partitions(group_id) if wanted is None else wanted
     found: list[FetchedOffset] = []
-    async for start in call.in_slices(range(0, max(1, len(asked)), OFFSETS_AT_ONCE)):  # at least once, for its checks
+    async for start in call.in_slices(
+        range(0, max(1, len(asked)), OFFSETS_AT_ONCE)
+    ):  # at least once, because it checks the group
         found += groups.fetch(group_id, asked[start : start + OFFSETS_AT_ONCE], **options)
     return found
 
@@ -187,7 +189,7 @@ async def _by_topic(call: Call, found: Iterable[FetchedOffset], kind: str) -> tu
     answers = []
     async for name, partitions in call.in_slices(parts.items()):
         topic_id = _topic_id(call, name)
-        if topic_id is not None or call.version < 10:  # an id-only answer cannot name a topic that is gone
+        if topic_id is not None or call.version < 10:  # a response with ids cannot name a deleted topic
             answers.append(call.part(kind, name=name, topic_id=topic_id, partitions=tuple(partitions)))
     return tuple(answers)
 
@@ -218,7 +220,7 @@ def _offset(call: Call, kind: str, index: int, offset: int, leader_epoch: int, m
 
 
 async def offset_delete(call: Call["OffsetDeleteResponse"], request: "OffsetDeleteRequest") -> "OffsetDeleteResponse":
-    """Offsets of topics that nobody in the group reads."""
+    """Delete offsets of topics that no member of the group reads."""
     wanted = [
         TopicPartition(topic.name, part.partition_index)
         async for topic in call.in_slices(request.topics)

@@ -1,7 +1,7 @@
-"""The group APIs: classic membership here, offsets and consumer groups in the modules beside it.
+"""The APIs of classic groups; `group_offsets` and `consumer_groups` have the other group APIs.
 
-An answer's fields have values of their own when it is an error: a refused join has generation -1, an
-empty protocol and the member's own id.
+An error response must fill its other fields as Kafka does: a rejected join has generation -1, an empty protocol and
+the member's own id.
 """
 
 from datetime import timedelta
@@ -35,12 +35,15 @@ _TAKES_ID_FIRST_FROM = 4
 _NULL_PROTOCOL_FROM = 7
 _SKIPS_ASSIGNMENT_FROM = 9
 _LEAVES_MANY_FROM = 3
-_TELLS_NOT_FOUND_FROM = 6
+_NOT_FOUND_FROM = 6
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 async def join_group(call: Call["JoinGroupResponse"], request: "JoinGroupRequest") -> "JoinGroupResponse":
-    """The answer waits until the generation is complete; many members then get theirs one after the other."""
+    """Join a group; the response waits until the generation is complete.
+
+    The responses of a large group are sent in slices.
+    """
     try:
         answer = await call.broker.groups.join(_join_request(call, request))
     except TidemillError as error:
@@ -93,7 +96,10 @@ async def _joined(
 
 
 async def sync_group(call: Call["SyncGroupResponse"], request: "SyncGroupRequest") -> "SyncGroupResponse":
-    """The answer waits until the leader has sent the assignments; many members then get theirs one after the other."""
+    """Get the assignment; the response waits until the leader has sent the assignments.
+
+    The responses of a large group are sent in slices.
+    """
     assignments = {each.member_id: each.assignment async for each in call.in_slices(request.assignments)}
     answer = await call.broker.groups.sync(
         SyncRequest(
@@ -113,14 +119,14 @@ async def sync_group(call: Call["SyncGroupResponse"], request: "SyncGroupRequest
 
 
 async def heartbeat(call: Call["HeartbeatResponse"], request: "HeartbeatRequest") -> "HeartbeatResponse":
-    """A sign of life."""
+    """Renew the session of a member."""
     instance_id = getattr(request, "group_instance_id", None)
     call.broker.groups.heartbeat(request.group_id, request.generation_id, request.member_id, instance_id)
     return call.response()
 
 
 async def leave_group(call: Call["LeaveGroupResponse"], request: "LeaveGroupRequest") -> "LeaveGroupResponse":
-    """One member, or from version 3 on many, each with its own result."""
+    """Remove one member or, from version 3 on, many; each has its own result."""
     if call.version < _LEAVES_MANY_FROM:
         left = await call.broker.groups.leave(
             request.group_id, [Leaver(cast("LeaveGroupRequestV2", request).member_id)]
@@ -129,7 +135,7 @@ async def leave_group(call: Call["LeaveGroupResponse"], request: "LeaveGroupRequ
     leavers = [Leaver(member.member_id, member.group_instance_id) async for member in call.in_slices(request.members)]
     try:
         left = await call.broker.groups.leave(request.group_id, leavers)
-    except UnknownMemberId as error:  # a group that is not there has none of them
+    except UnknownMemberId as error:  # an unknown group has no members
         left = [Left(leaver, error) for leaver in leavers]
     return call.response(members=tuple([_left(call, each) async for each in call.in_slices(left)]))
 
@@ -146,7 +152,7 @@ def _left(call: Call, left: Left) -> Any:
 async def describe_groups(
     call: Call["DescribeGroupsResponse"], request: "DescribeGroupsRequest"
 ) -> "DescribeGroupsResponse":
-    """Classic groups; one that does not exist is dead, and from version 6 on an error."""
+    """Describe classic groups; an unknown group is in state Dead, from version 6 on with an error."""
     asked = getattr(request, "include_authorized_operations", False)
     distinct = dict.fromkeys(request.groups)
     groups = [await _described(call, group_id, asked=asked) async for group_id in call.in_slices(distinct)]
@@ -159,7 +165,7 @@ async def _described(call: Call, group_id: str, *, asked: bool) -> Any:
         group = call.broker.groups.describe(group_id)
     except GroupIdNotFound as error:
         group = DescribedGroup(group_id, "Dead")
-        failure = error if call.version >= _TELLS_NOT_FOUND_FROM else None
+        failure = error if call.version >= _NOT_FOUND_FROM else None
     except TidemillError as error:
         group, failure = DescribedGroup(group_id, ""), error
     members = [
@@ -188,7 +194,7 @@ async def _described(call: Call, group_id: str, *, asked: bool) -> Any:
 
 
 async def list_groups(call: Call["ListGroupsResponse"], request: "ListGroupsRequest") -> "ListGroupsResponse":
-    """Every group that passes the filters."""
+    """List every group that passes the filters."""
     groups = call.broker.groups
     passes = group_filter(getattr(request, "states_filter", ()), getattr(request, "types_filter", ()))
     listed = [
@@ -206,7 +212,7 @@ async def list_groups(call: Call["ListGroupsResponse"], request: "ListGroupsRequ
 
 
 async def delete_groups(call: Call["DeleteGroupsResponse"], request: "DeleteGroupsRequest") -> "DeleteGroupsResponse":
-    """Each group on its own: only one without members goes."""
+    """Delete groups without members; each has its own result."""
     results = []
     async for group_id in call.in_slices(request.groups_names):
         failure: TidemillError | None = None

@@ -1,4 +1,7 @@
-"""The Kafka door: listens, takes connections in up to a limit, closes the quiet ones, and leaves in good order."""
+"""The Kafka server: accepts connections up to a limit, closes idle and slow ones, and drains requests when it stops.
+
+It bounds the memory of all connections together: request bytes, and response bytes that slow clients have not read.
+"""
 
 import asyncio
 import resource
@@ -13,32 +16,32 @@ from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
 from tidemill.servers.kafka.loop_guard import LoopGuard
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER, FRAME_BYTES_SPARING
 
-DOOR = "kafka"
+SERVER_NAME = "kafka"
 BACKLOG = 1024
 SCRATCH_BYTES = 256 * 1024
 FILES_RESERVE = 256
-"""File descriptors that are left for segments when connections have taken theirs."""
+"""File descriptors that connections leave for segments."""
 CONNECTIONS_SHARE = 4
-"""A process that may open few files gives at least one of so many to connections."""
+"""With a small limit of open files, one of this many descriptors is still for connections."""
 EVICTED_SHARE = 8
-"""When requests take too much memory, slow uploads are closed until so great a part of the limit is free again."""
+"""When requests use too much memory, slow uploads are closed until 1/8 of the limit is free."""
 EAGER_SHARE = 4
-"""Requests get their memory ahead of their bytes while all together take less than this part of the limit."""
+"""Memory for a request is allocated ahead of its bytes while all requests use less than 1/4 of the limit."""
 OWED_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes of answers that slow clients have not read, all together; above it answers to fetches are small."""
+"""Total bytes of responses that slow clients have not read; above it, fetch responses are small."""
 SEARCH_INTERVAL_S = 0.05
-"""At a limit: how often connections are looked for that can be closed, when none was found."""
+"""The pause between two searches for connections to close, when a search found none."""
 SWEEP_INTERVAL_S = 5.0
 DRAIN_S = 10.0
-"""How long a closing door waits for requests under way."""
-FAREWELL_S = 1.0
-"""How long it then waits for the last answers to leave."""
+"""How long a server that stops waits for requests in progress."""
+FLUSH_S = 1.0
+"""How long it then waits for the last responses to be sent."""
 
 log = structlog.get_logger("tidemill.kafka")
 
 
 class KafkaServer:
-    """One listening address and the connections that came through it."""
+    """One listening address and its connections."""
 
     broker: BrokerNode
 
@@ -69,13 +72,13 @@ class KafkaServer:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def start(self, broker: BrokerNode, host: str, port: int) -> None:
-        """Listen; port 0 means any free port, `address` then names it."""
+        """Listen; with port 0 the system chooses the port, and `address` has it."""
         self.broker = broker
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._connections_max = connections_max(files, broker.settings.max_connections)
         if self._connections_max < broker.settings.max_connections:
             log.warning(
-                "connections limited by file descriptors",
+                "connections_limited_by_file_descriptors",
                 limit=self._connections_max,
                 file_descriptors=files,
                 next_step=f"ulimit -n {broker.settings.max_connections + FILES_RESERVE}",
@@ -88,7 +91,7 @@ class KafkaServer:
         self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
 
     async def close(self) -> None:
-        """Take nobody in any more, let what is asked be answered for a while, then end all connections."""
+        """Accept no more connections, wait a bounded time for requests in progress, then close all connections."""
         if self._server is None:
             return
         self._server.close()
@@ -103,51 +106,51 @@ class KafkaServer:
         for connection in list(self._connections):
             connection.close()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._empty.wait(), FAREWELL_S)
+            await asyncio.wait_for(self._empty.wait(), FLUSH_S)
         for connection in list(self._connections):
             connection.abort()
         await self._empty.wait()
         self.guard.close()
 
     def opened(self, connection: ClientConnection) -> bool:
-        """Count a connection in; False when there are as many as may be, and all of them are in use."""
+        """Register a connection; False when the limit is reached and all connections are in use."""
         if len(self._connections) >= self._connections_max and not self._replace():
             self._refused += 1
             return False
         self._connections.add(connection)
         self._empty.clear()
-        self.broker.metrics.connection_opened(DOOR)
+        self.broker.metrics.connection_opened(SERVER_NAME)
         return True
 
     def closed(self, connection: ClientConnection) -> None:
-        """Count a connection out."""
+        """Unregister a connection."""
         self._stalled.discard(connection)
         if connection in self._connections:
             self._connections.discard(connection)
             if not self._connections:
                 self._empty.set()
-            self.broker.metrics.connection_closed(DOOR)
+            self.broker.metrics.connection_closed(SERVER_NAME)
 
     def adopt(self, task: asyncio.Task[None], held_bytes: int, *, waits: bool) -> None:
-        """Keep the work of a client that is gone, and the memory of its request, until it is done.
+        """Keep a request whose client has disconnected, and count its memory, until it is done.
 
-        `waits` when a closing door need not wait for it.
+        `waits`: the request may wait for other clients, so a server that stops does not wait for it.
         """
-        home = self._parked if waits else self._orphans
-        home.add(task)
-        task.add_done_callback(home.discard)
+        tasks = self._parked if waits else self._orphans
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
         task.add_done_callback(lambda _: self.hold(-held_bytes))
 
     def owe(self, count: int) -> None:
-        """Count bytes of answers in or out that clients are slow to read."""
+        """Add `count` (may be negative) to the bytes of responses that slow clients have not read."""
         self._owed_bytes += count
         self.memory_short = self._owed_bytes > OWED_BYTES_MAX
 
     def hold(self, count: int) -> None:
-        """Count bytes of requests in or out; closes the slowest uploads when all connections hold too many."""
+        """Add `count` (may be negative) to the bytes of requests; closes the slowest uploads above the limit."""
         self._held_bytes += count
         if count > 0 and self._held_bytes > self._held_bytes_max:
-            self._make_room()
+            self._free_memory()
         self.is_crowded = self._held_bytes > self._held_bytes_max
         spare = self._held_bytes < self._held_bytes_max // EAGER_SHARE
         self.eager_bytes = FRAME_BYTES_EAGER if spare else FRAME_BYTES_SPARING
@@ -157,11 +160,11 @@ class KafkaServer:
                 connection.unstall()
 
     def stall(self, connection: ClientConnection) -> None:
-        """Call `unstall` when all connections together hold less again."""
+        """Call `unstall` when all connections together are below the limit again."""
         self._stalled.add(connection)
 
-    def _make_room(self) -> None:
-        """Close the slowest uploads. Where nothing is being uploaded, requests under way will end."""
+    def _free_memory(self) -> None:
+        """Close the slowest uploads. Without uploads there is nothing to close: requests in progress will end."""
         now = asyncio.get_running_loop().time()
         if now < self._next_eviction:
             return
@@ -173,7 +176,7 @@ class KafkaServer:
             self._next_eviction = now + SEARCH_INTERVAL_S
 
     def _replace(self) -> bool:
-        """Whether a connection gave way to a new one; all are looked at now and then, not for each newcomer."""
+        """Close one connection for a new one, if possible; the search runs at intervals, not for each new one."""
         now = asyncio.get_running_loop().time()
         if not self._replaceable and now >= self._next_search:
             self._next_search = now + SEARCH_INTERVAL_S
@@ -198,7 +201,7 @@ class KafkaServer:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        # Armed first: a sweep that fails is reported by the loop, and the next one runs all the same.
+        # Scheduled first, so that the next sweep runs even if this one fails.
         self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
         now = loop.time()
         idle_s = self.broker.settings.connections_max_idle_ms / 1000
@@ -206,11 +209,11 @@ class KafkaServer:
             if connection.too_slow(now, idle_s):
                 connection.abort()
         if self._refused:
-            log.warning("connections refused", count=self._refused, limit=self._connections_max)
+            log.warning("connections_refused", count=self._refused, limit=self._connections_max)
             self._refused = 0
         if self._evicted:
             log.warning(
-                "slow connections closed",
+                "slow_connections_closed",
                 count=self._evicted,
                 connections_max=self._connections_max,
                 queued_max_request_bytes=self._held_bytes_max,
@@ -219,6 +222,6 @@ class KafkaServer:
 
 
 def connections_max(file_descriptors: int, asked: int) -> int:
-    """How many connections a process accepts that may open so many files."""
-    room = max(file_descriptors - FILES_RESERVE, file_descriptors // CONNECTIONS_SHARE)
-    return max(1, min(asked, room))
+    """How many connections a process with this limit of open files accepts."""
+    available = max(file_descriptors - FILES_RESERVE, file_descriptors // CONNECTIONS_SHARE)
+    return max(1, min(asked, available))

@@ -1,4 +1,4 @@
-"""Offsets in the log: found by time (ListOffsets) or by epoch (OffsetForLeaderEpoch), and moved (DeleteRecords)."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: find offsets by time or epoch, and move the log start."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ _COMMITTED = 1
 
 
 async def list_offsets(call: Call["ListOffsetsResponse"], request: "ListOffsetsRequest") -> "ListOffsetsResponse":
-    """The offset that each partition has at a time, or at one of its ends."""
+    """The offset of each partition at a time, or at one of its ends."""
     committed = getattr(request, "isolation_level", 0) == _COMMITTED
     asked: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
@@ -59,9 +59,9 @@ async def _listed(call: Call, topic: str, asked: Any, *, committed: bool, repeat
     found = _NOTHING
     try:
         if (topic, asked.partition_index) in repeated:
-            raise InvalidRequest("a partition is asked for twice")
+            raise InvalidRequest(f"the request names {topic}-{asked.partition_index} twice; name it once")
         if asked.timestamp < 0 and call.version < _SINCE_VERSION.get(asked.timestamp, call.version + 1):
-            raise UnsupportedVersion(f"timestamp {asked.timestamp} in version {call.version}")
+            raise UnsupportedVersion(f"timestamp {asked.timestamp} is not supported in version {call.version}")
         partition = call.broker.view.partition(topic, asked.partition_index)
         _check_epoch(partition, getattr(asked, "current_leader_epoch", _NO_EPOCH))
         found = await _find(partition, asked.timestamp, committed=committed)
@@ -103,7 +103,7 @@ def _check_epoch(partition: Partition, epoch: int) -> None:
 async def offset_for_leader_epoch(
     call: Call["OffsetForLeaderEpochResponse"], request: "OffsetForLeaderEpochRequest"
 ) -> "OffsetForLeaderEpochResponse":
-    """Where an epoch ends, for a client that checks whether its offset survived a change of leaders."""
+    """The end offset of an epoch; clients use it to find truncation after a change of leader."""
     topics = []
     async for topic in call.in_slices(request.topics):
         ends = [_epoch_end(call, topic.topic, part) async for part in call.in_slices(topic.partitions)]
@@ -132,7 +132,7 @@ def _epoch_end(call: Call, topic: str, asked: Any) -> Any:
 async def delete_records(
     call: Call["DeleteRecordsResponse"], request: "DeleteRecordsRequest"
 ) -> "DeleteRecordsResponse":
-    """Let logs begin later."""
+    """Move the start of logs forward."""
     topics = []
     async for topic in call.in_slices(request.topics):
         parts: list[Any] = []
@@ -150,7 +150,9 @@ async def _deleted(call: Call, topic: str, asked: Any) -> Any:
         refuse_internal(topic)
         partition = call.broker.view.partition(topic, asked.partition_index)
         if not partition.settings.deleted:
-            raise PolicyViolation(f"{topic} is only compacted: it keeps the last record of every key")
+            raise PolicyViolation(
+                f"records of {topic} cannot be deleted: cleanup.policy=compact keeps the last record of every key"
+            )
         low_watermark = await partition.leader.delete_records(asked.offset)
     except TidemillError as caught:
         error = caught

@@ -1,6 +1,6 @@
-"""Keeps one client's large request from holding the event loop while others wait.
+"""Keeps one client's large request from blocking the event loop.
 
-Four means, and each API needs all of them. A handler that goes through a client's list pauses after SLICE_S; of all
+Four measures are needed for every API. A handler that goes through a client's list pauses after SLICE_S; of all
 handlers that have paused, one continues per iteration of the loop, first come first served. Messages with many items
 are decoded and encoded in one worker thread. Only LARGE_REQUESTS_MAX requests with many items are in memory as objects
 at a time: decoded, they take far more memory than their bytes. The message classes of a version are imported in another
@@ -51,7 +51,7 @@ class LoopGuard:
         await turn
 
     def close(self) -> None:
-        """End the threads when they have done what they were given."""
+        """End the threads after their queued work."""
         self._worker.shutdown(wait=False)
         self._loader.shutdown(wait=False)
 

@@ -1,7 +1,8 @@
-"""Metadata and DescribeTopicPartitions: which topics there are and who carries them.
+"""Metadata and DescribeTopicPartitions: the topics, their partitions and replicas.
 
-The answer to Metadata is kept encoded, by version, topics asked for and version of the image: clients of one kind ask
-the same thing over and over. A topic that is asked for and missing is created first where client and settings allow it.
+Encoded Metadata responses are cached by API version, topics and version of the cluster image, because many clients send
+the same request. A change of the image must clear the cache. A missing topic is created first if the request and the
+settings allow it.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER, 
 CACHED_ANSWERS_MAX = 64
 CACHED_ANSWER_BYTES_MAX = 1024 * 1024
 CACHED_TOPICS_MAX = 500
-"""An answer for more named topics is not kept: comparing the names takes as long as answering."""
+"""A response for more topics is not cached: comparing the names takes as long as encoding it."""
 DESCRIBED_PARTITIONS_MAX = 2000
 _NULL_IS_ALL_FROM = 1
 _CREATION_ASKED_FROM = 4
@@ -38,14 +39,14 @@ class RequestedTopic(NamedTuple):
 
 
 class MetadataHandler:
-    """Metadata of one door, with the answers it remembers."""
+    """The Metadata API of one server, with its cache of responses."""
 
     def __init__(self) -> None:
         self._answers: dict[tuple[Any, ...], bytes] = {}
         self._image_version = -1
 
     async def handle(self, call: Call, request: Any) -> Buffers:
-        """Answer one request."""
+        """Serve one request."""
         asked = request.topics
         if asked is not None and not asked and call.version < _NULL_IS_ALL_FROM:
             asked = None
@@ -60,20 +61,20 @@ class MetadataHandler:
             getattr(request, "include_topic_authorized_operations", False),
             getattr(request, "include_cluster_authorized_operations", False),
         )
-        known = self._remembered(call, key)
+        known = self._cached(call, key)
         if known is not None:
             return [known]
         image_version = call.broker.view.version
-        return [self._remember(call, key, image_version, await _encode(call, request, names))]
+        return [self._cache(call, key, image_version, await _encode(call, request, names))]
 
-    def _remembered(self, call: Call, key: tuple[Any, ...]) -> bytes | None:
+    def _cached(self, call: Call, key: tuple[Any, ...]) -> bytes | None:
         if self._image_version != call.broker.view.version:
             self._answers.clear()
             self._image_version = call.broker.view.version
         return self._answers.get(key)
 
-    def _remember(self, call: Call, key: tuple[Any, ...], image_version: int, answer: bytes) -> bytes:
-        """Keep the answer, unless the image has changed while it was made."""
+    def _cache(self, call: Call, key: tuple[Any, ...], image_version: int, answer: bytes) -> bytes:
+        """Cache the response, unless the image has changed while it was encoded."""
         is_current = image_version == call.broker.view.version == self._image_version
         if is_current and len(answer) <= CACHED_ANSWER_BYTES_MAX:
             if len(self._answers) >= CACHED_ANSWERS_MAX:
@@ -83,11 +84,11 @@ class MetadataHandler:
 
 
 async def _distinct(call: Call, asked: Sequence[Any]) -> list[RequestedTopic]:
-    """The topics asked for by name or id, each once, in order."""
+    """The requested topics by name or id, each once, in order."""
     names: dict[RequestedTopic, None] = {}
     async for topic in call.in_slices(asked):
         topic_id = getattr(topic, "topic_id", None)
-        names[RequestedTopic(topic.name if topic_id is None else None, topic_id)] = None  # an id outweighs a name
+        names[RequestedTopic(topic.name if topic_id is None else None, topic_id)] = None  # an id wins over a name
     return list(names)
 
 
@@ -99,7 +100,7 @@ async def _create_missing(call: Call, request: Any, asked: Sequence[RequestedTop
     async for name, _ in call.in_slices(asked):
         if name is None or name in INTERNAL or broker.view.topic(name) is not None:
             continue
-        # When it cannot be, the answer says what is wrong with the name, or that there is no such topic.
+        # If this fails, the response has the error of the name, or UNKNOWN_TOPIC_OR_PARTITION.
         with suppress(TidemillError):
             await broker.topics.create(name)
 
@@ -135,7 +136,7 @@ async def _asked_topic(call: Call, asked: RequestedTopic, operations: int) -> An
             if found is None:
                 raise UnknownTopicOrPartition
         else:
-            raise InvalidRequest("a topic without name and id")
+            raise InvalidRequest("a topic of the request has neither a name nor an id")
     except TidemillError as error:
         shown = "" if name is None and call.version < 12 else name
         return call.part("MetadataResponseTopic", error_code=error_code(error), name=shown, topic_id=topic_id)
@@ -158,7 +159,7 @@ async def _topic(call: Call, topic: Topic, operations: int) -> Any:
 
 
 def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str, Any]:
-    """What clients are told about a partition; the log of its leader knows the epoch best."""
+    """The fields of a partition in responses; the leader's log has the newest epoch, so it wins over the image."""
     broker = call.broker
     epoch, led = info.leader_epoch, info.leader != NO_BROKER
     if info.leader == broker.node_id:
@@ -177,29 +178,29 @@ def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str,
 
 
 async def describe_topic_partitions(call: Call, request: Any) -> Any:
-    """Topics page by page, in order of their names; the cursor says where the next page starts."""
+    """Topics in pages, ordered by name; the cursor is the start of the next page."""
     names = sorted({topic.name for topic in request.topics} or {topic.name for topic in call.broker.view.topics()})
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
         first = max(0, request.cursor.partition_index)
-    room = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
+    limit = max(1, min(request.response_partition_limit, DESCRIBED_PARTITIONS_MAX))
     described, cursor = [], None
     async for name in call.in_slices(names):
-        if room <= 0:
+        if limit <= 0:
             cursor = call.part("Cursor", topic_name=name, partition_index=0)
             break
         start = first if request.cursor is not None and name == request.cursor.topic_name else 0
-        part, shown, left = _described(call, name, start, room)
+        part, shown, left = _described(call, name, start, limit)
         described.append(part)
-        room -= shown
+        limit -= shown
         if left:
             cursor = call.part("Cursor", topic_name=name, partition_index=start + shown)
             break
     return call.response(topics=tuple(described), next_cursor=cursor)
 
 
-def _described(call: Call, name: str, start: int, room: int) -> tuple[Any, int, int]:
+def _described(call: Call, name: str, start: int, limit: int) -> tuple[Any, int, int]:
     kind = "DescribeTopicPartitionsResponseTopic"
     topic = call.broker.view.topic(name)
     if topic is None:
@@ -209,7 +210,7 @@ def _described(call: Call, name: str, start: int, room: int) -> tuple[Any, int, 
         except TidemillError as bad:
             error = bad
         return call.part(kind, error_code=error_code(error), name=name), 0, 0
-    infos = topic.partitions[start : start + room]
+    infos = topic.partitions[start : start + limit]
     partitions = tuple(
         call.part(
             "DescribeTopicPartitionsResponsePartition",

@@ -1,6 +1,7 @@
-"""Who asks: brokers of this cluster prove that they know its secret; clients need not say anything.
+"""SaslHandshake and SaslAuthenticate: a broker of this cluster proves that it knows the cluster secret.
 
-A proved connection may fetch as a replica (and nobody else may: CVE-2018-1288). Without a secret nobody is believed.
+Only an authenticated connection may fetch as a replica (CVE-2018-1288). Without a cluster secret, no connection can
+authenticate. Clients do not authenticate.
 """
 
 from secrets import token_bytes
@@ -32,7 +33,7 @@ log = structlog.get_logger("tidemill.kafka")
 async def sasl_handshake(
     call: Call["SaslHandshakeResponse"], request: "SaslHandshakeRequest"
 ) -> "SaslHandshakeResponse":
-    """Say which mechanism is spoken here: that of brokers, in a cluster that has a secret."""
+    """Offer the mechanism of brokers, if the cluster has a secret."""
     offered = (MECHANISM,) if call.broker.cluster_secret else ()
     if request.mechanism not in offered:
         return call.response(error_code=UnsupportedSaslMechanism.code, mechanisms=offered)
@@ -43,23 +44,25 @@ async def sasl_handshake(
 async def sasl_authenticate(
     call: Call["SaslAuthenticateResponse"], request: "SaslAuthenticateRequest"
 ) -> "SaslAuthenticateResponse":
-    """One of the two steps."""
+    """Run one of the two steps: exchange nonces, then check the proof."""
     identity = call.identity
     offered, identity.offered = identity.offered, None
     if offered is None:
-        raise IllegalSaslState("SaslHandshake comes first")
+        raise IllegalSaslState("SaslAuthenticate was sent without SaslHandshake; send SaslHandshake first")
     secret = call.broker.cluster_secret
     if not offered:
         hello = read_hello(bytes(request.auth_bytes))
         if hello is None or hello.node_id < 0:
-            raise SaslAuthenticationFailed("this is not how brokers greet each other")
+            raise SaslAuthenticationFailed(
+                "the first message of SaslAuthenticate is not valid; only brokers authenticate here"
+            )
         nonce = token_bytes(NONCE_BYTES)
         identity.offered = write_hello(hello) + nonce
         return _step(call, nonce + proof_of_asked(secret, hello, nonce))
     hello = read_hello(offered[:-NONCE_BYTES])
     if hello is None or not same(proof_of_asker(secret, hello, offered[-NONCE_BYTES:]), bytes(request.auth_bytes)):
-        log.warning("a broker with another cluster secret was refused", peer=call.client_host)
-        raise SaslAuthenticationFailed("the cluster secret is another one here")
+        log.warning("broker_authentication_failed", peer=call.client_host, reason="cluster secrets differ")
+        raise SaslAuthenticationFailed("the cluster secrets differ; set the same cluster secret on all brokers")
     identity.node_id = hello.node_id
     return _step(call, b"")
 

@@ -1,8 +1,8 @@
-"""Produce: the first step of a record's walk.
+"""Produce: passes the batch of each partition to its leader, and returns the offsets.
 
-The records are not opened here. Each partition's batch goes to its partition as the view into the frame that it is;
-the appends of one request are started before the next request of the connection is looked at, so that batches of one
-producer reach a partition in the order in which they were sent, while many of them wait for one flush together.
+Records are not decoded here: a batch is a view into the request frame. The appends of a request must start before the
+next request of the connection starts. So the batches of a producer reach a partition in the order of sending, and many
+of them share one flush.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, write_produce
 
 APPENDS_AT_ONCE = 100
-"""Appends of a large request that are under way together."""
+"""Concurrent appends of a large request."""
 _ABORTABLE_FROM = 11
 _IMPLICIT_FROM = 12
 _ATTRIBUTES = Struct(">h")
@@ -45,9 +45,9 @@ log = structlog.get_logger("tidemill.kafka")
 
 
 def produce(call: Call, request: ProduceRequest) -> Awaitable[Buffers | None]:
-    """Start every append, in order; the answer follows when all have ended.
+    """Start every append in order; the response is sent when all have ended.
 
-    A large request starts some at a time: the connection starts nothing behind it until it is answered.
+    A large request starts them in batches. The connection starts no other request before it ends.
     """
     topics = request.topics
     if len(topics) == 1 and len(topics[0][1]) == 1:
@@ -92,8 +92,10 @@ def _answer(
         return [write_produce(call.version, outcomes)]
     failed = [outcome for _, parts in outcomes for outcome in parts if outcome.error_code]
     if failed:
-        # Without an answer, losing the connection is the only way in which the producer can hear of it.
-        raise ProtocolViolation(f"acks=0 and error {failed[0].error_code}: {failed[0].error_message}")
+        # acks=0 has no response, so closing the connection is the only way to report the error.
+        raise ProtocolViolation(
+            f"an append with acks=0 failed with error {failed[0].error_code}: {failed[0].error_message}"
+        )
     return None
 
 
@@ -101,14 +103,14 @@ async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: Pr
     try:
         return await _store(call, request, topic, part)
     except TidemillError as error:
-        return _refused(call, part, _in_words_of(call.version, error))
+        return _refused(call, part, _for_version(call.version, error))
     except Exception as error:
-        log.exception("an append failed", topic=str(topic), partition=part.partition)
+        log.exception("append_failed", topic=str(topic), partition=part.partition)
         return _refused(call, part, error)
 
 
 def _refused(call: Call, part: ProducePartition, known: BaseException) -> ProduceOutcome:
-    # The error is not kept: its traceback and a frame that holds it would keep the batch until the next collection.
+    # The error is not stored: its traceback would keep the batch in memory until the next garbage collection.
     code = error_code(known)
     call.broker.metrics.api(_NAME).failed(code)
     return ProduceOutcome(
@@ -119,12 +121,12 @@ def _refused(call: Call, part: ProducePartition, known: BaseException) -> Produc
     )
 
 
-def _in_words_of(version: int, error: TidemillError) -> TidemillError:
-    """The error as a producer of this version knows it."""
+def _for_version(version: int, error: TidemillError) -> TidemillError:
+    """The error that a producer of this version knows."""
     if isinstance(error, InvalidTxnState) and version >= _ABORTABLE_FROM:
         return TransactionAbortable(str(error))
     if isinstance(error, ConcurrentTransactions) and version < _IMPLICIT_FROM:
-        return NotEnoughReplicas(str(error))  # what Kafka tells them, too: an error that they retry
+        return NotEnoughReplicas(str(error))  # as in Kafka: an error that they retry
     return error
 
 
@@ -132,10 +134,10 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     broker = call.broker
     acks = request.acks
     if acks not in {-1, 0, 1}:
-        raise InvalidRequiredAcks(f"acks={acks}")
+        raise InvalidRequiredAcks(f"acks={acks} is not valid; use -1, 0 or 1")
     records = part.records
     if records is None or len(records) < HEADER_SIZE:
-        raise InvalidRecord("there is no record batch")
+        raise InvalidRecord(f"the request has no record batch for partition {part.partition}")
     name = topic if isinstance(topic, str) else _name_of(call, topic)
     _check_internal(call, name)
     partition = broker.view.partition(name, part.partition)
@@ -165,15 +167,15 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
 
 
 def _check_internal(call: Call, name: str) -> None:
-    """Nobody writes to the broker's own topics, but brokers send each other records for later."""
+    """Reject writes to internal topics; only brokers may send scheduled records to each other."""
     if name != WAITING or call.peer is None:
         refuse_internal(name)
     elif call.broker.scheduler is None:
-        raise NotLeaderOrFollower("this broker delivers nothing at the moment")
+        raise NotLeaderOrFollower("this broker does not deliver scheduled records at the moment; try again")
 
 
 def _name_of(call: Call, topic_id: UUID) -> str:
     known = call.broker.view.topic_by_id(topic_id)
     if known is None:
-        raise UnknownTopicId(f"no topic has the id {topic_id}")
+        raise UnknownTopicId(f"there is no topic with id {topic_id}; refresh the metadata")
     return known.name

@@ -31,14 +31,14 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 
 
 async def create_topics(call: Call["CreateTopicsResponse"], request: "CreateTopicsRequest") -> "CreateTopicsResponse":
-    """New topics."""
+    """Create topics."""
     names = Counter([topic.name async for topic in call.in_slices(request.topics)])
     results = []
     async for asked in call.in_slices(request.topics):
         topic, error = None, None
         try:
             if names[asked.name] > 1:
-                raise InvalidRequest(f"the request names {asked.name[:60]!r} twice")
+                raise InvalidRequest(f"the request names {asked.name[:60]!r} twice; name each topic once")
             topic = await _create(call, asked, validate_only=request.validate_only)
         except TidemillError as caught:
             error = caught
@@ -50,7 +50,7 @@ async def _create(call: Call, asked: Any, *, validate_only: bool) -> Topic:
     overrides: dict[str, str] = {}
     for config in asked.configs:
         if config.value is None:
-            raise InvalidConfig(f"{config.name[:60]} has no value")
+            raise InvalidConfig(f"setting {config.name[:60]} has no value")
         overrides[config.name] = config.value
     assignment = {each.partition_index: list(each.broker_ids) for each in asked.assignments}
     if len(assignment) != len(asked.assignments):
@@ -68,7 +68,7 @@ async def _create(call: Call, asked: Any, *, validate_only: bool) -> Topic:
 
 def _check_count(partitions: int) -> None:
     if partitions > PARTITIONS_PER_TOPIC_MAX:
-        raise PolicyViolation(f"{partitions} partitions; a topic may have {PARTITIONS_PER_TOPIC_MAX}")
+        raise PolicyViolation(f"{partitions} partitions are too many; a topic may have {PARTITIONS_PER_TOPIC_MAX}")
 
 
 def _created(call: Call, name: str, topic: Topic | None, error: TidemillError | None) -> Any:
@@ -104,7 +104,7 @@ def _created(call: Call, name: str, topic: Topic | None, error: TidemillError | 
 
 
 async def delete_topics(call: Call["DeleteTopicsResponse"], request: "DeleteTopicsRequest") -> "DeleteTopicsResponse":
-    """Topics go with all their records."""
+    """Delete topics with all their records."""
     if call.version < 6:
         asked: list[tuple[str | None, UUID | None]] = [
             (name, None) for name in cast("DeleteTopicsRequestV5", request).topic_names
@@ -120,9 +120,9 @@ async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice:
     error: TidemillError | None = None
     try:
         if twice:
-            raise InvalidRequest(f"the request names {str(name or topic_id)[:60]!r} twice")
+            raise InvalidRequest(f"the request names {str(name or topic_id)[:60]!r} twice; name each topic once")
         if (name is None) == (topic_id is None):
-            raise InvalidRequest("a topic is deleted by its name or by its id")
+            raise InvalidRequest("a topic of the request must have either a name or an id")
         known = (
             call.broker.view.topic(name) if name is not None else call.broker.view.topic_by_id(topic_id or UUID(int=0))
         )
@@ -144,14 +144,14 @@ async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice:
 async def create_partitions(
     call: Call["CreatePartitionsResponse"], request: "CreatePartitionsRequest"
 ) -> "CreatePartitionsResponse":
-    """More partitions for topics that exist; `count` is the new total."""
+    """Add partitions to topics; `count` is the new total."""
     names = Counter([topic.name async for topic in call.in_slices(request.topics)])
     results = []
     async for asked in call.in_slices(request.topics):
         error: TidemillError | None = None
         try:
             if names[asked.name] > 1:
-                raise InvalidRequest(f"the request names {asked.name[:60]!r} twice")
+                raise InvalidRequest(f"the request names {asked.name[:60]!r} twice; name each topic once")
             refuse_internal(asked.name)
             _check_count(asked.count)
             assignment = [list(each.broker_ids) for each in asked.assignments] if asked.assignments else None

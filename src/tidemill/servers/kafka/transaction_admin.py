@@ -1,4 +1,4 @@
-"""What admin tools ask about transactions: their states, and the producers of a partition."""
+"""DescribeTransactions, ListTransactions and DescribeProducers, for admin tools."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ async def describe_transactions(
 async def list_transactions(
     call: Call["ListTransactionsResponse"], request: "ListTransactionsRequest"
 ) -> "ListTransactionsResponse":
-    """The transactional ids that pass the filters; filters that name no state are told back."""
+    """The transactional ids that pass the filters; the response lists unknown states of the filter."""
     wanted = frozenset(request.state_filters)
     found = call.broker.transactions.select(
         states=wanted,
@@ -53,9 +53,9 @@ async def list_transactions(
 async def describe_producers(
     call: Call["DescribeProducersResponse"], request: "DescribeProducersRequest"
 ) -> "DescribeProducersResponse":
-    """Who writes to each partition, and since which offset a transaction is open there."""
+    """The producers of each partition, with the first offset of an open transaction."""
     topics = []
-    seen: set[tuple[str, int]] = set()  # repeated partitions would multiply the answer
+    seen: set[tuple[str, int]] = set()  # repeated partitions would multiply the size of the response
     async for topic in call.in_slices(request.topics):
         parts = []
         async for index in call.in_slices(topic.partition_indexes):
@@ -69,7 +69,7 @@ async def describe_producers(
 def _described(call: Call, transactional_id: str) -> Any:
     try:
         if not transactional_id:
-            raise InvalidRequest("an empty transactional id")
+            raise InvalidRequest("the transactional id is empty")
         known: Transaction = call.broker.transactions.describe(transactional_id)
     except KafkaError as error:
         return call.part("TransactionState", error_code=error_code(error), transactional_id=transactional_id)

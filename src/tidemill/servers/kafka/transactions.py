@@ -1,8 +1,8 @@
-"""The transaction APIs: identities, partitions, ends, and what admin tools ask about them.
+"""The transaction APIs: producer ids, partitions and offsets of a transaction, and its end.
 
-Version-mapped fencing: PRODUCER_FENCED is younger than these APIs. A client that asks in an older version knows only
-INVALID_PRODUCER_EPOCH for it (librdkafka and aiokafka ask in version 0 or 1), so each handler has
-a version from which the newer error may be told. The same goes for TRANSACTION_ABORTABLE, where offsets are staged.
+PRODUCER_FENCED is newer than these APIs. A client that uses an older version knows only INVALID_PRODUCER_EPOCH
+(librdkafka and aiokafka use version 0 or 1). So each API has a version from which PRODUCER_FENCED may be returned. The
+same applies to TRANSACTION_ABORTABLE in TxnOffsetCommit.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -59,13 +59,13 @@ _T = TypeVar("_T")
 async def init_producer_id(
     call: Call["InitProducerIdResponse"], request: "InitProducerIdRequest"
 ) -> "InitProducerIdResponse":
-    """An identity for a producer; with a transactional id, one that fences all earlier ones."""
+    """Give a producer its id and epoch; with a transactional id they fence all earlier producers."""
     wanted = None
     if request.transactional_id is not None:
         given = ProducerIdAndEpoch(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
         wanted = InitProducer(request.transactional_id, request.transaction_timeout // _MILLISECOND, given)
     try:
-        identity: ProducerIdAndEpoch = await _told(call, call.broker.transactions.init_producer(wanted))
+        identity: ProducerIdAndEpoch = await _with_known_error(call, call.broker.transactions.init_producer(wanted))
     except TidemillError as error:
         return call.response(error_code=error_code(error), producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
     return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
@@ -74,7 +74,7 @@ async def init_producer_id(
 async def add_partitions_to_txn(
     call: Call["AddPartitionsToTxnResponse"], request: "AddPartitionsToTxnRequest"
 ) -> "AddPartitionsToTxnResponse":
-    """All of the partitions join the transaction, or none of them."""
+    """Add partitions to the transaction, all or none."""
     if call.version >= _ASKED_BY_BROKERS_FROM:
         return await _asked_by_broker(call, request)
     old = cast("AddPartitionsToTxnRequestV3", request)
@@ -87,7 +87,7 @@ async def add_partitions_to_txn(
         errors = {}
         try:
             name = _required(old.v3_and_below_transactional_id)
-            await _told(call, call.broker.transactions.add_partitions(name, asker, frozenset(wanted)))
+            await _with_known_error(call, call.broker.transactions.add_partitions(name, asker, frozenset(wanted)))
         except TidemillError as error:
             errors = dict.fromkeys(wanted, error)
     return call.response(results_by_topic_v3_and_below=await _partition_results(call, wanted, errors))
@@ -104,9 +104,11 @@ async def _named(call: Call, topics: Iterable[Any]) -> list[TopicPartition]:
 async def _asked_by_broker(
     call: Call["AddPartitionsToTxnResponse"], request: "AddPartitionsToTxnRequest"
 ) -> "AddPartitionsToTxnResponse":
-    """A leader asks whether its partition is in a transaction, or lets it join."""
+    """Verify that a leader's partition is in a transaction, or add it."""
     if call.peer is None:
-        raise ClusterAuthorizationFailed("only brokers of this cluster ask in this version")
+        raise ClusterAuthorizationFailed(
+            f"AddPartitionsToTxn version {call.version} is for brokers of this cluster; use version 3"
+        )
     results = []
     async for asked in call.in_slices(request.transactions):
         wanted = await _named(call, asked.topics)
@@ -135,7 +137,7 @@ async def _asked_by_broker(
 async def write_txn_markers(
     call: Call["WriteTxnMarkersResponse"], request: "WriteTxnMarkersRequest"
 ) -> "WriteTxnMarkersResponse":
-    """A coordinator ends transactions on partitions that this broker leads."""
+    """Write the end markers of a coordinator to partitions that this broker leads."""
     results = []
     async for marker in call.in_slices(request.markers):
         topics = []
@@ -153,7 +155,7 @@ async def _marked(call: Call, marker: Any, topic: str, index: int) -> Any:
     error: TidemillError | None = None
     try:
         if call.peer is None:
-            raise ClusterAuthorizationFailed("only the coordinator ends transactions")
+            raise ClusterAuthorizationFailed("WriteTxnMarkers is only for brokers of this cluster")
         await call.broker.transaction_router.mark_here(
             TransactionMarker(
                 TopicPartition(topic, index),
@@ -169,8 +171,8 @@ async def _marked(call: Call, marker: Any, topic: str, index: int) -> Any:
 
 
 async def end_txn(call: Call["EndTxnResponse"], request: "EndTxnRequest") -> "EndTxnResponse":
-    """Commit or abort; from version 5 on the answer holds the identity of the next transaction."""
-    identity: ProducerIdAndEpoch = await _told(
+    """Commit or abort; from version 5 on the response has the producer id and epoch of the next transaction."""
+    identity: ProducerIdAndEpoch = await _with_known_error(
         call,
         call.broker.transactions.end_transaction(
             _required(request.transactional_id),
@@ -185,17 +187,19 @@ async def end_txn(call: Call["EndTxnResponse"], request: "EndTxnRequest") -> "En
 async def add_offsets_to_txn(
     call: Call["AddOffsetsToTxnResponse"], request: "AddOffsetsToTxnRequest"
 ) -> "AddOffsetsToTxnResponse":
-    """The offsets of a group join the transaction."""
+    """Add the offsets of a group to the transaction."""
     asker = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     where = frozenset({_offsets_partition(call, request.group_id)})
-    await _told(call, call.broker.transactions.add_partitions(_required(request.transactional_id), asker, where))
+    await _with_known_error(
+        call, call.broker.transactions.add_partitions(_required(request.transactional_id), asker, where)
+    )
     return call.response()
 
 
 async def txn_offset_commit(
     call: Call["TxnOffsetCommitResponse"], request: "TxnOffsetCommitRequest"
 ) -> "TxnOffsetCommitResponse":
-    """Stage offsets: they become the group's own when the transaction commits."""
+    """Stage offsets; they are committed to the group when the transaction commits."""
     entries = [
         OffsetCommit(
             topic.name,
@@ -242,8 +246,8 @@ async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> N
         raise (TransactionAbortable(str(error)) if call.version >= _ABORTABLE_FROM else error) from error
 
 
-async def _told(call: Call, work: Awaitable[_T]) -> _T:
-    """Run the work; a fenced producer is told so in the words that this version knows."""
+async def _with_known_error(call: Call, work: Awaitable[_T]) -> _T:
+    """The result of `work`; a fenced producer gets the error that its version knows."""
     try:
         return await work
     except ProducerFenced as error:
@@ -255,7 +259,7 @@ async def _told(call: Call, work: Awaitable[_T]) -> _T:
 def _required(transactional_id: str) -> str:
     """The transactional id, which may not be empty."""
     if not transactional_id:
-        raise InvalidRequest("an empty transactional id")
+        raise InvalidRequest("the transactional id is empty")
     return transactional_id
 
 
@@ -269,7 +273,7 @@ def _refusal(call: Call, entry: OffsetCommit) -> TidemillError | None:
 
 def _offsets_partition(call: Call, group_id: str) -> TopicPartition:
     if not group_id:
-        raise InvalidGroupId("an empty group id")
+        raise InvalidGroupId("the group id is empty")
     return TopicPartition(GROUP_OFFSETS, call.broker.groups.partition_of(group_id))
 
 

@@ -10,12 +10,12 @@ MESSAGES = "messages"
 
 
 class TableColumn(NamedTuple):
-    """A column; `told` is the SQL expression over the broker's value, if it is not just the name."""
+    """A column; `expression` is the SQL expression over the broker's value, if it is not just the name."""
 
     name: str
     kind: str
     doc: str
-    told: str = ""
+    expression: str = ""
 
 
 class SqlTable(NamedTuple):
@@ -188,5 +188,5 @@ TABLES: dict[str, SqlTable] = {
 
 def select_columns(table: SqlTable, columns: tuple[str, ...], place: str) -> str:
     """Return the query that gives these columns their types, over the broker's rows at `place`."""
-    selected = [f"{each.told or each.name} AS {each.name}" for each in table.columns if each.name in columns]
+    selected = [f"{each.expression or each.name} AS {each.name}" for each in table.columns if each.name in columns]
     return f"SELECT {', '.join(selected)} FROM {place}"  # noqa: S608 - names of our own

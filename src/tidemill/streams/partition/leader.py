@@ -28,7 +28,7 @@ VERSION_NEWEST = 99
 
 
 class Appended(NamedTuple):
-    """Where a batch is; `log_append_time_ms` is -1 where records carry the time of their producer."""
+    """The place of a batch in the log; `log_append_time_ms` is -1 where records carry the time of their producer."""
 
     base_offset: int
     log_append_time_ms: int

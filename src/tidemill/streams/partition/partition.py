@@ -1,6 +1,6 @@
 """A partition: its log and state, and the leader, follower and reader sides that serve it.
 
-In a cluster `leader.lead` and `follower.follow` set what this broker is to the partition in each epoch. An idle
+In a cluster `leader.lead` and `follower.follow` set the role of this broker in each epoch. An idle
 partition has no task. Once the disk has failed a flush, every call raises KafkaStorageError until the broker restarts.
 """
 
@@ -118,7 +118,7 @@ class Partition:
         self._replica.check_leads()
 
     def reserve(self, given_offset: int, record: Callable[[int], Awaitable[int]]) -> None:
-        """Have an upper bound of the offsets recorded (`record`) before records are acknowledged.
+        """Record an upper bound of the offsets with `record` before records are acknowledged.
 
         `given_offset` is recorded already.
         """
@@ -129,7 +129,7 @@ class Partition:
         self._log.settings = settings
 
     async def maintain(self, now_ms: int, expiry_ms: int = EXPIRY_MS, tasks: MaintenanceTasks = ALL_TASKS) -> None:
-        """Do what is due: retention, closing of old segments, flush.ms, checkpoint, and expiry of producers.
+        """Run the tasks that are due: retention, closing of segments, flush.ms, checkpoint, and expiry of producers.
 
         A producer expires after `expiry_ms` without a batch.
         """
@@ -142,7 +142,7 @@ class Partition:
         return self._replica.leader.producers.snapshots()
 
     async def close(self) -> None:
-        """Write what is queued, flush, and write a checkpoint, so that the next start need not scan."""
+        """Write queued batches, flush, and write a checkpoint, so that the next start need not scan."""
         if self._replica.is_closed:
             return
         await self._stop()
@@ -159,7 +159,7 @@ class Partition:
         await self._maintenance.cleaned()
 
     async def _stop(self) -> None:
-        """Accept nothing more and finish what was started."""
+        """Accept no more batches and finish the writes in progress."""
         replica = self._replica
         replica.is_closed = True
         if replica.replication is not None:

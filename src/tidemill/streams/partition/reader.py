@@ -23,7 +23,7 @@ class ReadResult(NamedTuple):
 
 
 class PartitionReader:
-    """Reads what consumers may see; only on the leader."""
+    """Reads the records that consumers may see; only on the leader."""
 
     def __init__(self, replica: ReplicaState) -> None:
         self._replica = replica
@@ -43,7 +43,7 @@ class PartitionReader:
         replica.leader.check_epoch(leader_epoch)
         log = replica.log
         if not log.start_offset <= offset <= log.end_offset:
-            raise OffsetOutOfRange(f"offset {offset} is not within {log.start_offset} and {log.end_offset}")
+            raise OffsetOutOfRange(f"offset {offset} is not between {log.start_offset} and {log.end_offset}")
         high_watermark, stable_offset = replica.high_watermark, replica.last_stable_offset
         end_offset = replica.visible_end(committed=committed)
         records: list[Buffer] = []
@@ -53,7 +53,7 @@ class PartitionReader:
         return ReadResult(records, sum(map(len, records)), high_watermark, stable_offset, log.start_offset, aborted)
 
     def watch(self, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
-        """Call `wake` whenever readers (or followers) may see more, and when that ends; the result stops it."""
+        """Call `wake` when readers (or followers) may see more, or the partition stops; the result stops the watch."""
         return (self._replica.replica_waiters if replica else self._replica.waiters).add(wake)
 
     def aborted_ranges(self) -> list[AbortedRange]:

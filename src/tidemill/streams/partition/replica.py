@@ -1,8 +1,8 @@
-"""The state that the sides of a partition share: its log, its role, and what is committed.
+"""The state that the sides of a partition share: its log, its role, and its high watermark.
 
 A partition without other replicas leads from the start: its high watermark moves with the write. In a cluster the high
-watermark of a leader is what all in-sync replicas have on disk. Between two awaits nothing changes, because everything
-runs on one event loop.
+watermark of a leader is the end of the records that all in-sync replicas have on disk. Between two awaits nothing
+changes, because everything runs on one event loop.
 """
 
 from collections.abc import Callable
@@ -112,7 +112,7 @@ class ReplicaState:
         return self.last_stable_offset if committed else self.high_watermark
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """What a checkpoint keeps next to the log."""
+        """The state that a checkpoint stores next to the log."""
         return {**self.leader.save(), "high_watermark": self.high_watermark}
 
     def check_open(self) -> None:

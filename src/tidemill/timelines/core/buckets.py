@@ -79,7 +79,7 @@ def quotas(buckets: int, members: Sequence[str], held: Mapping[str, int], least:
 def rebalance(pieces: Sequence[BucketRange], quota: Mapping[str, int]) -> list[BucketRange]:
     """Give every owner its quota of the pieces' buckets and move as few buckets as possible.
 
-    The quotas add up to the buckets of the pieces. Owners without a quota (also NOBODY) lose their buckets.
+    The quotas add up to the buckets of the pieces. Owners without a quota (also NO_OWNER) lose their buckets.
     """
     kept, free = _release(pieces, quota)
     held = shares(kept)
