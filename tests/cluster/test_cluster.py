@@ -256,7 +256,7 @@ def test_brokers_without_etcd_step_down_and_come_back(brokers: Brokers) -> None:
         (1, {"kafka": "127.0.0.1:0", "data_dir": "elsewhere"}, "node id 1 is used by another broker at 127.0.0.1:"),
         (4, {"cluster_secret": "guess"}, "the cluster secret differs from the other brokers"),
         (5, {"coordination": "etcd://127.0.0.1:1"}, "etcd at 127.0.0.1:1 did not answer"),
-        (6, {"rack": "z", "set": "tidemill.racks=a,b,c"}, "rack 'z' is not one of the cluster's racks (tidemill.racks)"),
+        (6, {"rack": "z", "set": "tidemill.racks=a,b,c"}, "rack 'z' is not one of the cluster's racks"),
         (
             7,
             {"node_json": '"format": 99'},
