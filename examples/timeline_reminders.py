@@ -13,7 +13,7 @@ REMINDERS = 20
 
 
 def main() -> None:
-    with Timeline(ADDRESS, topic="example-reminders") as timeline:
+    with Timeline(ADDRESS, name="example-reminders") as timeline:
         timeline.create(lease_ms=5_000)
         now = time.time()
         timeline.schedule(

@@ -19,7 +19,7 @@ async def handle(body: bytes) -> None:
 
 
 async def main() -> None:
-    async with AsyncTimeline(ADDRESS, topic="example-jobs") as jobs:
+    async with AsyncTimeline(ADDRESS, name="example-jobs") as jobs:
         await jobs.create(lease_ms=2_000, max_attempts=3, dead_letter="timeline:example-jobs.dead")
         await jobs.schedule([Message(f"job {number}".encode(), due=time.time()) for number in range(JOBS)])
         async for lease in jobs.work(idle_ms=3_000):
@@ -31,7 +31,7 @@ async def main() -> None:
                 await lease.release(delay_ms=pause_ms)
             else:
                 await lease.complete()
-    async with AsyncTimeline(ADDRESS, topic="example-jobs.dead") as dead:
+    async with AsyncTimeline(ADDRESS, name="example-jobs.dead") as dead:
         print("dead letters:", [message.body.decode() for message in await dead.messages()])
 
 

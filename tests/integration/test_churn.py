@@ -73,7 +73,7 @@ def _use_group(broker: Broker) -> None:
 
 
 def _use_timeline(broker: Broker) -> None:
-    with Timeline(broker.grpc, topic="line", group="g") as timeline:
+    with Timeline(broker.grpc, name="line", group="g") as timeline:
         timeline.create(lease_ms=30_000)
         timeline.schedule([Message(b"x", time.time() + 3600) for _ in range(RECORDS)])
         assert sum(bar.count for bar in timeline.histogram(time.time(), time.time() + 7200)) == RECORDS

@@ -34,7 +34,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def timeline(broker: Broker) -> Iterator[Timeline]:
-    with Timeline(broker.grpc, topic=f"t-{uuid4().hex[:8]}", group="g1") as opened:
+    with Timeline(broker.grpc, name=f"t-{uuid4().hex[:8]}", group="g1") as opened:
         opened.create(lease_ms=30_000)
         yield opened
 
@@ -68,7 +68,7 @@ def test_create_is_idempotent_and_settings_are_checked(timeline: Timeline) -> No
         timeline.create(lease_ms=1_000)
     assert timeline.alter(lease_ms=1_000).settings["lease_ms"] == "1000"
     assert timeline.describe().state == "ready"
-    assert timeline.topic in {one.name for one in timeline.timelines()}
+    assert timeline.name in {one.name for one in timeline.timelines()}
     for settings in ({"lease_ms": 0}, {"nonsense": 1}, {"lease_ms": "soon"}, {"dealer": "cards"}, {"max_attempts": 3}):
         with pytest.raises(errors.BadSetting):
             timeline.alter(**settings)
@@ -89,7 +89,7 @@ def test_a_lease_that_ended_is_refused(timeline: Timeline) -> None:
 
 def test_extend_release_and_stale_token(timeline: Timeline) -> None:
     async def scenario() -> None:
-        async with AsyncTimeline(timeline._async._connection.address, timeline.topic, group="g1") as opened:
+        async with AsyncTimeline(timeline._async._connection.address, timeline.name, group="g1") as opened:
             await opened.schedule([Message(b"x", time.time(), id="m")])
             attempts = []
             async for lease in opened.work(consumer_id="w", lease_ms=3_000):
@@ -121,7 +121,7 @@ def test_cancel_move_and_owners(broker: Broker, timeline: Timeline) -> None:
     timeline.cancel("a")
     with pytest.raises(errors.UnknownMessage):
         timeline.cancel(["a", "b"])
-    with Timeline(broker.grpc, topic=timeline.topic, group="g2") as other:
+    with Timeline(broker.grpc, name=timeline.name, group="g2") as other:
         with pytest.raises(errors.NotOwner):
             other.cancel("c")
         with pytest.raises(errors.NotOwner):
@@ -176,7 +176,7 @@ def test_wrong_messages_change_nothing(timeline: Timeline, message: Message, err
 
 
 def test_unknown_names(broker: Broker) -> None:
-    with Timeline(broker.grpc, topic="never") as opened:
+    with Timeline(broker.grpc, name="never") as opened:
         for call in (opened.count, opened.describe, opened.delete, lambda: opened.schedule([Message(b"x", 0)])):
             with pytest.raises(errors.UnknownTimeline):
                 call()
@@ -184,7 +184,7 @@ def test_unknown_names(broker: Broker) -> None:
             next(iter(opened.work()))
         with pytest.raises(errors.TimelineError):
             opened.count("nonsense")
-    with Timeline(broker.grpc, topic="bad name") as opened, pytest.raises(errors.BadTimelineName):
+    with Timeline(broker.grpc, name="bad name") as opened, pytest.raises(errors.BadTimelineName):
         opened.create()
 
 
@@ -204,7 +204,7 @@ def test_wrong_types_and_a_closed_timeline_are_told(broker: Broker, timeline: Ti
     with pytest.raises(errors.BatchTooLarge, match="limit=0 must be 1 to 1000"):
         timeline.messages(limit=0)
     assert timeline.messages(limit=10**12) == []
-    closed = Timeline(broker.grpc, topic=timeline.topic)
+    closed = Timeline(broker.grpc, name=timeline.name)
     closed.close()
     with pytest.raises(errors.TimelineError, match="closed"):
         closed.count()
@@ -215,7 +215,7 @@ def test_an_asyncio_timeline_ends_with_close_and_belongs_to_its_loop(broker: Bro
         assert await opened.count() == 0
 
     async def closed() -> None:
-        async with AsyncTimeline(broker.grpc, timeline.topic) as opened:
+        async with AsyncTimeline(broker.grpc, timeline.name) as opened:
             await used(opened)
         with pytest.raises(errors.TimelineError, match="closed; open another one"):
             await used(opened)
@@ -223,7 +223,7 @@ def test_an_asyncio_timeline_ends_with_close_and_belongs_to_its_loop(broker: Bro
             await anext(opened.work())
 
     asyncio.run(closed())
-    shared = AsyncTimeline(broker.grpc, timeline.topic)
+    shared = AsyncTimeline(broker.grpc, timeline.name)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         first.run(used(shared))
         with pytest.raises(errors.TimelineError, match="another event loop; open one in each"):
@@ -236,7 +236,7 @@ def test_nobody_there(address: str) -> None:
     """An address where nobody ever answered is told long before the patience for a restart is over."""
     began = time.monotonic()
     line = f"no broker answers at {address.replace(',', ', ')}[:;] "
-    with Timeline(address, topic="x", timeout_ms=120_000, connect_timeout_ms=100) as opened:
+    with Timeline(address, name="x", timeout_ms=120_000, connect_timeout_ms=100) as opened:
         with pytest.raises(errors.Unreachable, match=line):
             opened.count()
         with pytest.raises(errors.Unreachable, match=line):
@@ -247,7 +247,7 @@ def test_nobody_there(address: str) -> None:
 @pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:6174,nowhere"])
 def test_what_is_no_address_is_told_at_once(address: str) -> None:
     with pytest.raises(InvalidClientOption, match=r"^address(: '.+' is not host:port| is empty)"):
-        Timeline(address, topic="x")
+        Timeline(address, name="x")
 
 
 def test_a_broker_that_restarts_is_waited_for() -> None:
@@ -263,9 +263,9 @@ def test_a_broker_that_restarts_is_waited_for() -> None:
 
 
 def test_another_address_takes_over(broker: Broker, timeline: Timeline) -> None:
-    with Timeline(f"127.0.0.1:1, {broker.grpc}", timeline.topic) as second:
+    with Timeline(f"127.0.0.1:1, {broker.grpc}", timeline.name) as second:
         second.schedule([Message(b"x", time.time())])
-    with Timeline(f"127.0.0.1:1,{broker.grpc}", timeline.topic) as third:
+    with Timeline(f"127.0.0.1:1,{broker.grpc}", timeline.name) as third:
         assert [lease.body for lease in third.work(idle_ms=500)] == [b"x"]
 
 
@@ -314,7 +314,7 @@ def test_nothing_is_left_of_a_stream_when_its_loop_ends(
     """A call that ends after its event loop is an error that gRPC logs in the loop of the broker."""
 
     async def work() -> None:
-        async with AsyncTimeline(broker.grpc, timeline.topic) as opened:
+        async with AsyncTimeline(broker.grpc, timeline.name) as opened:
             async for _ in opened.work(idle_ms=idle_ms):
                 pass
 
@@ -340,7 +340,7 @@ def test_a_deleted_timeline_can_be_made_again(timeline: Timeline) -> None:
 UNCLOSED = """
 import sys, time
 from tidemill import Message, Timeline
-timeline = Timeline(sys.argv[1], topic=sys.argv[2])
+timeline = Timeline(sys.argv[1], name=sys.argv[2])
 timeline.schedule([Message(b"x", time.time())])
 work = timeline.work()
 print(next(work).body)
@@ -348,7 +348,7 @@ print(next(work).body)
 
 
 def test_a_program_that_closes_nothing_ends(broker: Broker, timeline: Timeline) -> None:
-    words = [sys.executable, "-c", UNCLOSED, broker.grpc, timeline.topic]
+    words = [sys.executable, "-c", UNCLOSED, broker.grpc, timeline.name]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (0, "b'x'\n"), ran.stderr
 
@@ -356,11 +356,11 @@ def test_a_program_that_closes_nothing_ends(broker: Broker, timeline: Timeline) 
 FORKING = """
 import os, sys
 from tidemill import Timeline
-timeline = Timeline(sys.argv[1], topic=sys.argv[2])
+timeline = Timeline(sys.argv[1], name=sys.argv[2])
 timeline.count()
 child = os.fork()
 if not child:
-    for attempt in (timeline.count, lambda: Timeline(sys.argv[1], topic=sys.argv[2]).count()):
+    for attempt in (timeline.count, lambda: Timeline(sys.argv[1], name=sys.argv[2]).count()):
         try:
             attempt()
         except Exception as error:
@@ -372,7 +372,7 @@ print(timeline.count())
 
 
 def test_a_forked_child_is_told_instead_of_waiting_for_ever(broker: Broker, timeline: Timeline) -> None:
-    words = [sys.executable, "-c", FORKING, broker.grpc, timeline.topic]
+    words = [sys.executable, "-c", FORKING, broker.grpc, timeline.name]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=60)
     old, new, count = ran.stdout.splitlines()
     assert "opened before the process was forked" in old
@@ -388,7 +388,7 @@ with Broker() as broker:
     child = os.fork()
     if not child:
         try:
-            Timeline(broker.grpc, topic="x").count()
+            Timeline(broker.grpc, name="x").count()
         except Exception as error:
             print(error, flush=True)
         os._exit(0)
@@ -403,7 +403,7 @@ def test_so_is_the_child_of_a_process_with_a_broker() -> None:
 
 
 def test_who_works_while_another_thread_closes_has_no_more_to_do(broker: Broker, timeline: Timeline) -> None:
-    other = Timeline(broker.grpc, timeline.topic)
+    other = Timeline(broker.grpc, timeline.name)
     timeline.schedule([Message(b"x", 0)])
     work = other.work()
     next(work).complete()
@@ -453,9 +453,9 @@ def test_wrong_sessions_and_handshakes(broker: Broker, timeline: Timeline) -> No
             {"id": "w", "lease_ms": -1},
             {"id": "w", "rack": "r" * 300},
         ):
-            request = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.topic, **wrong)
+            request = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.name, **wrong)
             assert refused("Handshake", request) == (grpc.StatusCode.INVALID_ARGUMENT, "BadHandshake")
-        session = stub.Handshake(wire.HandshakeRequest(timeline=timeline.topic, id="g")).session
+        session = stub.Handshake(wire.HandshakeRequest(timeline=timeline.name, id="g")).session
         ups = iter([wire.WorkUp(start=wire.WorkStart(session=session))])
         with pytest.raises(grpc.RpcError) as caught:
             next(stub.Work(ups, timeout=10))
@@ -472,9 +472,9 @@ def test_numbers_that_the_schema_does_not_have_change_nothing(
     with grpc.insecure_channel(broker.grpc) as channel:
         stub = service.TimelineServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
-            stub.Count(wire.CountRequest(timeline=timeline.topic, status=cast("wire.Status", 77)), timeout=10)
+            stub.Count(wire.CountRequest(timeline=timeline.name, status=cast("wire.Status", 77)), timeout=10)
         assert (caught.value.code(), caught.value.details()[:12]) == (grpc.StatusCode.INVALID_ARGUMENT, "status is 77")
-        greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.topic, id="w")
+        greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.name, id="w")
         session = stub.Handshake(greeting, timeout=10).session
         ups: SimpleQueue[wire.WorkUp] = SimpleQueue()
         ups.put(wire.WorkUp(start=wire.WorkStart(session=session)))
@@ -492,7 +492,7 @@ def test_numbers_that_the_schema_does_not_have_change_nothing(
 def test_a_busy_consumer_is_left_alone_until_it_is_ready(broker: Broker, timeline: Timeline) -> None:
     with grpc.insecure_channel(broker.grpc) as channel:
         stub = service.TimelineServiceStub(channel)
-        greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.topic, id="w")
+        greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.name, id="w")
         session = stub.Handshake(greeting, timeout=10).session
         ready = asyncio.run(_busy_then_ready(broker.grpc, session, timeline))
     assert ready == 1
@@ -504,7 +504,7 @@ async def _busy_then_ready(address: str, session: str, timeline: Timeline) -> in
         await call.write(wire.WorkUp(start=wire.WorkStart(session=session)))
         await call.write(wire.WorkUp(readiness=wire.Readiness(busy=True)))
         await call.read()
-        timeline_async = AsyncTimeline(address, timeline.topic, group="g1")
+        timeline_async = AsyncTimeline(address, timeline.name, group="g1")
         await timeline_async.schedule([Message(b"x", time.time())])
         down = await call.read()
         assert down.WhichOneof("what") == "ping"
@@ -513,3 +513,8 @@ async def _busy_then_ready(address: str, session: str, timeline: Timeline) -> in
             pass
         await timeline_async.close()
         return len(down.leases.leases)
+
+
+def test_the_earlier_keyword_for_the_name_warns(broker: Broker) -> None:
+    with pytest.warns(DeprecationWarning, match=r"use Timeline\(address, name\)"):
+        Timeline(broker.grpc, topic="reminders").close()

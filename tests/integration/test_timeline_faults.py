@@ -76,7 +76,7 @@ async def _shared(first: str, second: str) -> None:
 STOPPED_WORKER = """
 import sys
 from tidemill import Timeline
-timeline = Timeline(sys.argv[1], topic="line")
+timeline = Timeline(sys.argv[1], name="line")
 for lease in timeline.work(consumer_id="stopped", lease_ms=1000):
     print("holds", flush=True)
     sys.stdin.readline()

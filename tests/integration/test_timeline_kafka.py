@@ -122,7 +122,7 @@ def test_cancel_by_name(broker: Broker, topic: str) -> None:
         headers = {"tidemill-delay-ms": "3600000", "tidemill-schedule-id": name}
         _send(producer, topic, name, headers, sent, partition=1)
     producer.flush(LIMIT_S)
-    with Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline:
+    with Timeline(broker.grpc, name=f"__schedule.{topic}") as timeline:
         assert {one.id for one in timeline.messages()} == {"keep", "drop"}
         _send(producer, topic, "", {"tidemill-cancel": "drop"}, sent, partition=1)
         _send(producer, topic, "", {"tidemill-cancel": "never there"}, sent, partition=1)
@@ -195,7 +195,7 @@ def test_only_the_broker_fills_and_empties_the_timeline_of_a_topic(broker: Broke
     producer, sent = _producer(broker), Sent()
     _send(producer, topic, "x", {"tidemill-delay-ms": "600000"}, sent, partition=0)
     producer.flush(LIMIT_S)
-    with Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline:
+    with Timeline(broker.grpc, name=f"__schedule.{topic}") as timeline:
         for change in (
             lambda: timeline.schedule([TimedMessage(b"no record", due=0)]),
             lambda: next(timeline.work(idle_ms=30_000)),
@@ -206,7 +206,7 @@ def test_only_the_broker_fills_and_empties_the_timeline_of_a_topic(broker: Broke
                 change()
         assert timeline.count() == 1
     with (
-        Timeline(broker.grpc, topic=f"__waiting.{topic}") as other,
+        Timeline(broker.grpc, name=f"__waiting.{topic}") as other,
         pytest.raises(BadTimelineName, match="kept by the broker"),
     ):
         other.create()
@@ -227,7 +227,7 @@ def test_exactly_once_through_kills() -> None:
             _read(broker, topic, lambda got, kill=kill: len(got) >= 60 * (kill + 1))  # type: ignore[misc]
             broker.kill()
             broker.restart()
-        with Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline:
+        with Timeline(broker.grpc, name=f"__schedule.{topic}") as timeline:
             ends = time.monotonic() + LIMIT_S
             while timeline.count():
                 assert time.monotonic() < ends
@@ -252,7 +252,7 @@ def test_what_was_appended_but_not_completed_is_not_appended_again(
             producer.flush(LIMIT_S)
             assert _values(_read(broker, topic, bool)) == ["once"]
         broker.restart()
-        with Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline:
+        with Timeline(broker.grpc, name=f"__schedule.{topic}") as timeline:
             _wait_until_empty(timeline)
         _send(producer, topic, "end", {}, sent, partition=0)
         producer.flush(LIMIT_S)
@@ -263,7 +263,7 @@ def test_a_batch_sent_again_after_its_record_was_delivered_is_not_scheduled_agai
     partition = tidemill_topics.TopicPartition(topic, 0)
     with (
         KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
-        Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline,
+        Timeline(broker.grpc, name=f"__schedule.{topic}") as timeline,
     ):
         identity = client.init_producer()
         batch = _batch(identity, 0, ("now", ()), ("later", ((DELAY_MS, b"1"),)))
@@ -282,7 +282,7 @@ def test_a_batch_whose_rest_was_lost_after_its_record_was_delivered_is_not_sched
     partition = tidemill_topics.TopicPartition(topic, 0)
     with (
         KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client,
-        Timeline(broker.grpc, topic=f"__schedule.{topic}") as timeline,
+        Timeline(broker.grpc, name=f"__schedule.{topic}") as timeline,
     ):
         identity = client.init_producer()
         headers = ((DELAY_MS, b"1"), ("tidemill-schedule-id", b"natural"))

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from tidemill.client.timelines import Stored, Timeline
 
 DEFAULT_ADDRESS = "127.0.0.1:6174"
-PATIENCE = {"timeout_ms": 5_000, "connect_timeout_ms": 1_000}
-"""Shorter than the default of programs, so that a user soon sees that no broker answers."""
+TIMEOUT_MS = 5_000
+CONNECT_TIMEOUT_MS = 1_000
+"""Both are shorter than the defaults for programs, so that a user soon sees that no broker answers."""
 BODY_CHARS_MAX = 60
 LOOK_S = 1.0
 
@@ -43,7 +44,10 @@ def timeline(address: str, name: str, *, group: str = "") -> Iterator["Timeline"
     """A client of the timeline. The connection is closed with the command."""
     from tidemill.client.timelines import Timeline
 
-    with reached(address), Timeline(address, name, group=group, **PATIENCE) as opened:
+    with (
+        reached(address),
+        Timeline(address, name, group=group, timeout_ms=TIMEOUT_MS, connect_timeout_ms=CONNECT_TIMEOUT_MS) as opened,
+    ):
         yield opened
 
 

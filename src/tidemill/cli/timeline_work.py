@@ -10,7 +10,16 @@ import typer
 from tidemill.cli.durations import duration_ms
 from tidemill.cli.options import Json
 from tidemill.cli.output import remark, say, show_json, text_fields
-from tidemill.cli.timeline_options import DEFAULT_ADDRESS, PATIENCE, Address, Name, reached, shown_time, text_of
+from tidemill.cli.timeline_options import (
+    CONNECT_TIMEOUT_MS,
+    DEFAULT_ADDRESS,
+    TIMEOUT_MS,
+    Address,
+    Name,
+    reached,
+    shown_time,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from tidemill.client.timelines import AsyncLease
@@ -45,7 +54,9 @@ def work(
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, itself.cancel)
         completions: set[asyncio.Task[None]] = set()
         idle_ms = None if idle is None else duration_ms(idle)
-        async with AsyncTimeline(address, name, group="", **PATIENCE) as timeline:
+        async with AsyncTimeline(
+            address, name, timeout_ms=TIMEOUT_MS, connect_timeout_ms=CONNECT_TIMEOUT_MS
+        ) as timeline:
             await timeline.describe()
             leases = timeline.work(
                 consumer_id=consumer_id, rack=rack, max_in_flight=max_in_flight, lease_ms=lease_ms, idle_ms=idle_ms

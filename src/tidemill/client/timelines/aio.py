@@ -14,6 +14,7 @@ from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.timelines.connection import TIMEOUT_MS, TimelineConnection
 from tidemill.client.timelines.lease import AsyncLease
 from tidemill.client.timelines.message import Due, Message, ScheduledId, due_ms, from_ms
+from tidemill.client.timelines.naming import timeline_name
 from tidemill.client.timelines.worker import OnClock, Worker
 from tidemill.model.message_ids import RANDOM_BITS, new_id
 from tidemill.model.timeline_errors import BadMessageId, BatchTooLarge, TimelineError, by_name
@@ -90,17 +91,18 @@ class AsyncTimeline:
     def __init__(
         self,
         address: str = "127.0.0.1:6174",
-        topic: str = "",
+        name: str = "",
         *,
         group: str = "",
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        topic: str | None = None,
     ) -> None:
-        self.topic = topic
+        self.name = name = timeline_name(name, topic)
         self._connection = TimelineConnection(
-            address, topic, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms
+            address, name, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms
         )
-        self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=topic, id=group)
+        self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=name, id=group)
         self._workers: set[Worker] = set()
         self._measured: Latency | None = None
 
@@ -117,22 +119,22 @@ class AsyncTimeline:
 
     async def create(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
         """Create the timeline. Creating it again changes nothing, and `created` is then false."""
-        request = wire.CreateTimelineRequest(name=self.topic, settings=_texts(settings))
+        request = wire.CreateTimelineRequest(name=self.name, settings=_texts(settings))
         return _description(await self._connection.call("CreateTimeline", request))
 
     async def alter(self, **settings: Unpack[SettingKeywords]) -> TimelineDescription:
         """Change settings of the timeline; settings that are not named stay the same."""
-        request = wire.AlterTimelineRequest(name=self.topic, settings=_texts(settings))
+        request = wire.AlterTimelineRequest(name=self.name, settings=_texts(settings))
         return _description(await self._connection.call("AlterTimeline", request))
 
     async def delete(self) -> None:
         """Delete the timeline with all its messages."""
-        await self._connection.call("DeleteTimeline", wire.DeleteTimelineRequest(name=self.topic))
+        await self._connection.call("DeleteTimeline", wire.DeleteTimelineRequest(name=self.name))
 
     async def describe(self) -> TimelineDescription:
         """Return the timeline's state and settings."""
         return _description(
-            await self._connection.call("DescribeTimeline", wire.DescribeTimelineRequest(name=self.topic))
+            await self._connection.call("DescribeTimeline", wire.DescribeTimelineRequest(name=self.name))
         )
 
     async def timelines(self) -> list[TimelineDescription]:
@@ -175,7 +177,7 @@ class AsyncTimeline:
     async def count(self, status: str | None = None, start: Due | None = None, end: Due | None = None) -> int:
         """Count messages, by status and due time."""
         first_ms, end_ms = _range(start, end)
-        request = wire.CountRequest(timeline=self.topic, status=_status(status), from_ms=first_ms, to_ms=end_ms)
+        request = wire.CountRequest(timeline=self.name, status=_status(status), from_ms=first_ms, to_ms=end_ms)
         return int((await self._connection.call("Count", request)).count)
 
     async def messages(
@@ -187,7 +189,7 @@ class AsyncTimeline:
         first_ms, end_ms = _range(start, end)
         limit = min(limit, LIST_MESSAGES_MAX)
         request = wire.ListMessagesRequest(
-            timeline=self.topic, status=_status(status), from_ms=first_ms, to_ms=end_ms, limit=limit
+            timeline=self.name, status=_status(status), from_ms=first_ms, to_ms=end_ms, limit=limit
         )
         return [_stored(one) for one in (await self._connection.call("ListMessages", request)).messages]
 
@@ -195,7 +197,7 @@ class AsyncTimeline:
         """Count messages in equal parts of a range of due times."""
         first_ms, end_ms = _range(start, end)
         request = wire.HistogramRequest(
-            timeline=self.topic, from_ms=first_ms, to_ms=end_ms, buckets=buckets, status=_status(status)
+            timeline=self.name, from_ms=first_ms, to_ms=end_ms, buckets=buckets, status=_status(status)
         )
         reply = await self._connection.call("Histogram", request)
         width_ms = max(1, -(-(reply.to_ms - reply.from_ms) // buckets))
@@ -250,7 +252,7 @@ class AsyncTimeline:
         self._connection.check_usable()
         greeting = wire.HandshakeRequest(
             role=wire.ROLE_CONSUMER,
-            timeline=self.topic,
+            timeline=self.name,
             id=consumer_id or f"consumer-{uuid.uuid4().hex[:12]}",
             rack=rack,
             max_in_flight=max_in_flight,

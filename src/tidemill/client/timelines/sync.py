@@ -13,6 +13,7 @@ from tidemill.client.timelines.aio import AsyncTimeline, Bar, Latency, SettingKe
 from tidemill.client.timelines.connection import TIMEOUT_MS
 from tidemill.client.timelines.lease import Lease
 from tidemill.client.timelines.message import Due, Message, ScheduledId
+from tidemill.client.timelines.naming import timeline_name
 from tidemill.client.timelines.worker import Arrival, OnClock, Worker
 from tidemill.model.timeline_errors import TimelineError
 
@@ -34,18 +35,19 @@ class Timeline:
     def __init__(
         self,
         address: str = "127.0.0.1:6174",
-        topic: str = "",
+        name: str = "",
         *,
         group: str = "",
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        topic: str | None = None,
     ) -> None:
-        self.topic = topic
+        self.name = name = timeline_name(name, topic)
         self._background = Background("tidemill-timeline", TimelineError("the Timeline is closed; open another one"))
         self._run = self._background.run
         self._async = self._background.open(
             lambda: AsyncTimeline(
-                address, topic, group=group, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms
+                address, name, group=group, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms
             )
         )
         self._end = self._background.ends_with(self, self._async.close)
