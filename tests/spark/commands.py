@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tidemill.pipelines.core.spec import SinkKind
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import SPEC
 
@@ -29,7 +28,7 @@ def only_rows(root: Path) -> None:
     """Make a pipeline that a graph supports: rows go to a topic unchanged."""
     text = (root / SPEC).read_text()
     begin, end = text.index("sinks:"), text.index("schedule:")
-    target = text[begin:end].split(f"{SinkKind.TOPIC}: ", 1)[1].split()[0]
+    target = text[begin:end].split("topic: ", 1)[1].split()[0]
     sinks = f"sinks:\n  rows:\n    from: priced\n    topic: {target}\n    key: item\n\n"
     (root / SPEC).write_text(text[:begin] + sinks + text[end:])
 

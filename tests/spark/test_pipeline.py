@@ -25,18 +25,21 @@ from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import Sink, SinkKind, WrongSpec
+from tidemill.pipelines.core.spec import Sink, WrongSpec
 from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import SPEC, load
+from tidemill.pipelines.folder import SPEC
 from tidemill.pipelines.lake.audit import audit, lost, told_by
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.replay import Replay, ReplayRequest
+from tidemill.pipelines.loading import load
 from tidemill.pipelines.runner import tend
+from tidemill.pipelines.sink.registry import writer_of
 from tidemill.pipelines.spark.archive import Archive, start_archive
 from tidemill.pipelines.spark.latest import Latest, start_latest
-from tidemill.pipelines.spark.sinks import records_of, start_pipeline
+from tidemill.pipelines.spark.sinks import start_pipeline
+from tidemill.pipelines.spark.topic import records_of
 from tidemill.pipelines.status import Reporter, status_of
 from tidemill.records.arrow import Decoder
 from tidemill.testing import Broker
@@ -207,7 +210,7 @@ def run_once(spark: SparkSession, root: Path) -> list[str]:
     said: list[str] = []
     folder = load(root)
     reporter = Reporter(folder, lambda _: None, lambda: 1)
-    tend(start_pipeline(spark, folder, said.append, once=True), threading.Event(), reporter)
+    tend(start_pipeline(spark, folder, writer_of, said.append, once=True), threading.Event(), reporter)
     reporter.keep("stopped")
     return said
 
@@ -313,7 +316,7 @@ def test_lakes_refuse_other_columns_and_rows_that_their_checkpoint_does_not_know
     with pytest.raises(PipelineError, match=r"sinks\.lake: .* has rows that are not in the checkpoint .*, so rows"):
         run_once(spark, root)
     assert rows() == 3
-    tend(start_pipeline(spark, load(root), print, once=True, append=True), threading.Event(), lambda _: None)
+    tend(start_pipeline(spark, load(root), writer_of, print, once=True, append=True), threading.Event(), lambda _: None)
     assert rows() == 6
 
 
@@ -347,7 +350,7 @@ def newest_metadata(lake: Path) -> str:
 
 def test_rows_with_a_value_are_records_as_they_are(spark: SparkSession) -> None:
     def columns(sql: str, key: str | None) -> list[tuple[str, str]]:
-        return records_of(spark.sql(sql), Sink("s", "v", SinkKind.TOPIC, "t", key=key)).dtypes
+        return records_of(spark.sql(sql), Sink("s", "v", "topic", "t", key=key)).dtypes
 
     headers = ("headers", "array<struct<key:string,value:binary>>")
     given = "array(named_struct('key', 'a', 'value', binary('b'))) as headers"

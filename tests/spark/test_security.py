@@ -26,9 +26,10 @@ from tidemill.cli.errors import CommandFailed
 from tidemill.cli.main import main
 from tidemill.cli.pipeline_options import existing_topics
 from tidemill.cli.pipeline_tables import gathered
-from tidemill.pipelines.folder import load
 from tidemill.pipelines.lake.opening import open_lake
+from tidemill.pipelines.loading import load
 from tidemill.pipelines.runner import tend
+from tidemill.pipelines.sink.registry import writer_of
 from tidemill.pipelines.spark.latest import Latest, start_latest
 from tidemill.pipelines.spark.sinks import start_pipeline
 from tidemill.pipelines.status import Reporter
@@ -146,7 +147,7 @@ def test_a_pipeline_says_it_once_and_its_password_is_not_in_the_file(
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     folder = load(tmp_path)
     existing_topics(folder.spec.reached, ["piped"])
-    queries = start_pipeline(spark, folder, print, once=True)
+    queries = start_pipeline(spark, folder, writer_of, print, once=True)
     tend(queries, threading.Event(), Reporter(folder, print, lambda: 0))
     assert secured.outside.values("piped-on") == list(range(ROWS))
     with pytest.raises(CommandFailed, match="there is no topic"):

@@ -17,8 +17,10 @@ from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.clickhouse import TargetTable
 from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.tables import stage_of
-from tidemill.pipelines.folder import SPEC, load
+from tidemill.pipelines.folder import SPEC
+from tidemill.pipelines.loading import load
 from tidemill.pipelines.runner import tend
+from tidemill.pipelines.sink.registry import writer_of
 from tidemill.pipelines.spark.sinks import start_pipeline
 from tidemill.testing import Broker
 
@@ -139,5 +141,5 @@ def order(number: int) -> str:
 
 
 def run_once(spark: SparkSession, root: Path) -> None:
-    queries = start_pipeline(spark, load(root), print, once=True)
+    queries = start_pipeline(spark, load(root), writer_of, print, once=True)
     tend(queries, threading.Event(), lambda _: None)

@@ -72,16 +72,16 @@ def run(
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; use one of {', '.join(RUNNERS)}")
     check_libraries()
-    from tidemill.pipelines.core.spec import LAKES, SinkKind
-    from tidemill.pipelines.folder import load
+    from tidemill.pipelines.loading import load
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import orderly, tend
+    from tidemill.pipelines.sink.registry import sink_types, writer_of
     from tidemill.pipelines.status import Reporter, wall_ms
 
-    loaded = load(folder)
+    loaded, types = load(folder), sink_types()
     where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE, settings=loaded.spec.spark)
     existing_topics(loaded.spec.reached, [source.topic for source in loaded.spec.sources])
-    timed = [sink.target for sink in loaded.spec.sinks if sink.kind is SinkKind.TIMELINE]
+    timed = [sink.target for sink in loaded.spec.sinks if types[sink.kind].is_timeline]
     existing_timelines(loaded.spec.timelines, timed)
     from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline
@@ -94,7 +94,7 @@ def run(
     hint(STARTING)
     with (
         hold(loaded.state / "lock", str(folder)),
-        sole_writer([folder / sink.target for sink in loaded.spec.sinks if sink.kind in LAKES]),
+        sole_writer([folder / sink.target for sink in loaded.spec.sinks if types[sink.kind].is_lake]),
         orderly() as heed,
         reporter,
         session_for(where, loaded.spec.name, loaded.state, remark, verbose=verbose) as spark,
@@ -102,7 +102,7 @@ def run(
         if runner == DECLARATIVE:
             run_declarative(spark, loaded, remark)
         else:
-            stop, queries = heed(), start_pipeline(spark, loaded, say, once=once, append=append)
+            stop, queries = heed(), start_pipeline(spark, loaded, writer_of, say, once=once, append=append)
             hint(f"{loaded.spec.name} runs, with a line for each micro-batch; Ctrl-C stops it")
             tend(queries, stop, reporter)
 
@@ -114,7 +114,7 @@ def check(folder: Folder, as_json: Json = False) -> None:
     Example: tidemill pipeline check shop
     """
     check_libraries()
-    from tidemill.pipelines.folder import load
+    from tidemill.pipelines.loading import load
 
     loaded = load(folder)
     rows: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""Reads a pipeline from disk: `pipeline.yml`, the files that it names, and the runner's state in the same folder.
+"""The folder of a pipeline: `pipeline.yml`, the files that it names, and the runner's state. `loading` reads it.
 
 shop/pipeline.yml
 shop/transformations/*.sql, *.py
@@ -8,20 +8,15 @@ shop/.tidemill/spark.log             Spark's log
 """
 
 import json
-import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tidemill.durable_files import replace_file
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.graph import check_parameters, check_query, in_order, parameters, views_in_sql
 from tidemill.pipelines.core.progress import PipelineStatus
-from tidemill.pipelines.core.spec import Spec, Transformation, WrongSpec
-from tidemill.pipelines.core.spec_reading import read_spec
+from tidemill.pipelines.core.spec import Sink, Spec, Transformation
 
 SPEC = "pipeline.yml"
 STATE = ".tidemill"
@@ -56,48 +51,20 @@ class Folder:
         return self.state.absolute() / "checkpoints" / sink
 
 
-class _Loader(yaml.SafeLoader):
-    """Rejects a repeated key. YAML would otherwise ignore the first of two sinks with one name."""
+@dataclass(frozen=True, slots=True)
+class SinkRun:
+    """A sink of a pipeline that is being started. `say` prints a line for the user."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        known: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in known:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value} occurs twice", problem_mark=key.start_mark)
-            known.add(key.value)
-        return super().construct_mapping(node, deep)
+    folder: Folder
+    sink: Sink
+    say: Callable[[str], None]
+    append: bool = False
+    """Whether rows may be added to a lake that has rows of other queries."""
 
-
-def load(root: Path) -> Folder:
-    """Read a pipeline. Raises WrongSpec with one line when it is invalid."""
-    file = root / SPEC
-    try:
-        parsed = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a subclass of SafeLoader
-    except FileNotFoundError:
-        raise WrongSpec(f"{file} does not exist; create a pipeline with: tidemill pipeline init {root}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise WrongSpec(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
-    spec = read_spec(str(file), parsed, os.environ)
-    steps = {each.name: _step(root, spec, each) for each in spec.transformations}
-    return Folder(root, spec, tuple(steps[name] for name in _order(file, spec, steps)))
-
-
-def _order(file: Path, spec: Spec, steps: Mapping[str, TransformationStep]) -> list[str]:
-    """The transformations in dependency order.
-
-    An apparent cycle is checked again strictly: a column may share a view's name.
-    """
-    try:
-        return in_order(str(file), {name: step.reads for name, step in steps.items()})
-    except WrongSpec:
-        strict = {name: _reads_strictly(spec, step) for name, step in steps.items()}
-        return in_order(str(file), strict)
-
-
-def _reads_strictly(spec: Spec, step: TransformationStep) -> tuple[str, ...]:
-    if not step.transformation.sql:
-        return step.reads
-    return tuple(sorted(views_in_sql(step.text, spec.views, strict=True)))
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of Spark's checkpoint."""
+        return self.folder.checkpoint(self.sink.name)
 
 
 def write_status(root: Path, status: PipelineStatus) -> None:
@@ -125,20 +92,3 @@ def pipelines_in(root: Path) -> list[Path]:
     if (root / SPEC).exists():
         return [root]
     return sorted(path.parent for path in root.glob(f"*/{SPEC}"))
-
-
-def _step(root: Path, spec: Spec, each: Transformation) -> TransformationStep:
-    path = root / each.file
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise WrongSpec(f"{root / SPEC}: transformations.{each.name}.file: {path} does not exist") from None
-    except UnicodeDecodeError as error:
-        raise WrongSpec(f"{path} is not UTF-8 text: {error}") from None
-    others = [view for view in spec.views if view != each.name]
-    if each.sql:
-        check_query(str(path), text)
-        return TransformationStep(each, path, text, tuple(sorted(views_in_sql(text, others))))
-    names = parameters(str(path), text, each.name)
-    check_parameters(str(path), each.name, names, others)
-    return TransformationStep(each, path, text, names)

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
+from tidemill.pipelines.core import spec_reading
 from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.graph import check_query, in_order, parameters, views_in_sql
-from tidemill.pipelines.core.spec import Format, Lost, Otherwise, SinkKind, Watermark, WrongSpec
-from tidemill.pipelines.core.spec_reading import read_spec
+from tidemill.pipelines.core.spec import Format, Lost, Otherwise, Spec, Watermark, WrongSpec
 from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import load, pipelines_in
+from tidemill.pipelines.folder import pipelines_in
+from tidemill.pipelines.loading import load
+from tidemill.pipelines.sink.registry import sink_types
 
 GOOD: dict[str, Any] = {
     "name": "shop",
@@ -38,6 +40,10 @@ GOOD: dict[str, Any] = {
     },
     "schedule": "every 2 seconds",
 }
+
+
+def read_spec(file: str, parsed: Any, environment: dict[str, str]) -> Spec:
+    return spec_reading.read_spec(file, parsed, environment, sink_types())
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def test_everything_is_understood() -> None:
     orders, clicks = spec.sources
     assert (orders.format, orders.start, orders.watermark) == (Format.JSON, "earliest", Watermark("at", "10 seconds"))
     assert (clicks.format, clicks.start, clicks.schema) == (Format.RAW, "latest", None)
-    assert [sink.kind for sink in spec.sinks] == list(SinkKind)
+    assert [sink.kind for sink in spec.sinks] == list(sink_types())
     assert spec.sinks[1].by == ("item",)
     assert spec.sinks[5].columns == {"id": "item", "due": "at", "body": "item"}
     assert (spec.sinks[6].target, spec.sinks[6].by, spec.sinks[6].columns) == (
@@ -123,6 +129,16 @@ def test_everything_is_understood() -> None:
             "p.yml: sinks.out needs one of topic, parquet, delta, iceberg, console, timeline, clickhouse; it has",
         ),
         ("sinks.out.from", "revnue", "p.yml: sinks.out.from names revnue, which is no source or transformation; did"),
+        (
+            "sinks.out.colour",
+            "red",
+            (
+                "p.yml: sinks.out.colour is not known; there are from, mode, topic, parquet, delta, iceberg, console, "
+                "timeline, clickhouse, key, by, id, due, body, table"
+            ),
+        ),
+        ("sinks.out.mode", "complete", "p.yml: sinks.out.mode is 'complete'; there are append, update"),
+        ("sinks.screen.mode", "all", "p.yml: sinks.screen.mode is 'all'; there are append, update, complete"),
         ("sinks.out.by", "item", "p.yml: sinks.out.by is not for a sink of kind topic"),
         ("sinks.files.mode", "update", "p.yml: sinks.files.mode is 'update'; there are append"),
         ("sinks.files.by", 7, "p.yml: sinks.files.by is not a column or a list of columns"),

@@ -1,4 +1,4 @@
-"""What a pipeline is made of, as `pipeline.yml` says it: sources -> transformations -> sinks, and what must hold."""
+"""The parts of a pipeline, as `pipeline.yml` defines them: sources -> transformations -> sinks, and expectations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from tidemill.pipelines.core.errors import PipelineError
 
 
 class WrongSpec(PipelineError):
-    """A pipeline.yml, or a file that it names, is not right."""
+    """A pipeline.yml, or a file that it names, is invalid."""
 
 
 class Format(StrEnum):
@@ -20,7 +20,7 @@ class Format(StrEnum):
 
 
 class Otherwise(StrEnum):
-    """What happens to a row for which an expectation does not hold."""
+    """What happens to a row that does not meet an expectation."""
 
     DROP = "drop"
     FAIL = "fail"
@@ -28,31 +28,15 @@ class Otherwise(StrEnum):
 
 
 class Lost(StrEnum):
-    """What happens when records of a source are gone before they were read."""
+    """What happens when records of a source were deleted before the pipeline read them."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
-class SinkKind(StrEnum):
-    """Where a sink writes to."""
-
-    TOPIC = "topic"
-    PARQUET = "parquet"
-    DELTA = "delta"
-    ICEBERG = "iceberg"
-    CONSOLE = "console"
-    TIMELINE = "timeline"
-    CLICKHOUSE = "clickhouse"
-
-
-LAKES = (SinkKind.PARQUET, SinkKind.DELTA, SinkKind.ICEBERG)
-"""Kinds that are a folder of files."""
-
-
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How late rows may be: those older than the newest by more than `delay` are left out."""
+    """How late rows may be. Rows that are older than the newest row by more than `delay` are dropped."""
 
     column: str
     delay: str
@@ -70,12 +54,12 @@ class Source:
     watermark: Watermark | None
     lost: Lost = Lost.FAIL
     max_bytes: int | None = None
-    """What a micro-batch reads at most; None is the default of the source."""
+    """The limit of a micro-batch; None is the default of the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """A view made of other views, by a SQL file or by the function of its name in a Python file."""
+    """A view made of other views, by a SQL file or by the function with the name of the view in a Python file."""
 
     name: str
     file: str
@@ -88,7 +72,7 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What must be true of every row of a view."""
+    """A condition for every row of a view."""
 
     name: str
     view: str
@@ -98,21 +82,22 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where the rows of a view go."""
+    """Where the rows of a view are written. `kind` names a sink type; `target` is a topic, a folder or an address."""
 
     name: str
     view: str
-    kind: SinkKind
+    kind: str
     target: str
     mode: str = "append"
     key: str | None = None
     by: tuple[str, ...] = ()
     columns: Mapping[str, str] | None = None
+    """The keys that only this kind has, with their values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A pipeline; `every` is None when it runs until the topics end and then stops."""
+    """A pipeline. `every` is None when it reads to the end of its topics and then stops."""
 
     name: str
     broker: str
@@ -123,18 +108,18 @@ class Spec:
     sinks: tuple[Sink, ...]
     every: str | None
     client: Mapping[str, str] = field(default_factory=dict)
-    """What the Kafka client is told beside the address, in Kafka's spelling."""
+    """Options of the Kafka client in addition to the address, in Kafka's spelling."""
     spark: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the Spark that runs it."""
+    """Settings of the Spark session."""
 
     @property
     def reached(self) -> KafkaBroker:
-        """The broker, and how to be let in there."""
+        """The broker's address and the options of its client."""
         return KafkaBroker(self.broker, self.client)
 
     @property
     def kafka(self) -> dict[str, str]:
-        """How sources and sinks of topics are told about the broker."""
+        """The broker as options of Spark sources and sinks."""
         return self.reached.kafka
 
     @property

@@ -21,14 +21,16 @@ from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import Sink, SinkKind, WrongSpec
+from tidemill.pipelines.core.spec import Sink, WrongSpec
 from tidemill.pipelines.folder import Folder
 from tidemill.pipelines.spark.format import NAME
 from tidemill.pipelines.spark.queries import line_of
-from tidemill.pipelines.spark.sinks import records_of
+from tidemill.pipelines.spark.topic import records_of
 from tidemill.pipelines.spark.views import make_views
 
 STORAGE = "declarative"
+TOPIC = "topic"
+"""The only kind of sink that a graph supports."""
 SETTINGS = {"pipelines.incompatibleViewCheck.enabled": "false"}
 EVENT = "pipeline_event_result"
 FAILED = "Error: "
@@ -37,7 +39,7 @@ FAILED = "Error: "
 def check_declarative(folder: Folder) -> None:
     """Refuse sinks that a graph does not support, before anything is started."""
     for sink in folder.spec.sinks:
-        if sink.kind is not SinkKind.TOPIC or sink.mode != "append":
+        if sink.kind != TOPIC or sink.mode != "append":
             what = f"is of kind {sink.kind} in mode {sink.mode}"
             raise WrongSpec(
                 f"{folder.root}: sinks.{sink.name} {what}; the declarative runner writes to topics in mode append"

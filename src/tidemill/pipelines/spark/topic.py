@@ -9,16 +9,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.client.kafka import KafkaClient
 from tidemill.pipelines.committing import CommitPlan, abandon, begin, commit
-from tidemill.pipelines.core.sink import SinkOptions
+from tidemill.pipelines.core.sink import COLUMN_TYPES, SinkOptions
+from tidemill.pipelines.core.spec import Sink
 from tidemill.pipelines.spark.lake import query_of
 from tidemill.pipelines.spark.worker import settled
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def records_of(rows: DataFrame, sink: Sink) -> DataFrame:
+    """Rows as records: unchanged when they have a value, otherwise as JSON."""
+    if sink.key is None:
+        return rows if "value" in rows.columns else rows.select(_as_json())
+    # Bytes stay bytes, because they may be no valid text.
+    [(_, kind)] = rows.select(sink.key).dtypes
+    key = F.col(sink.key).cast("binary" if kind == "binary" else "string").alias("key")
+    if "value" not in rows.columns:
+        return rows.select(key, _as_json())
+    replaced = {"key"} | {sink.key.lower()} - COLUMN_TYPES.keys()
+    return rows.select(key, *(name for name in rows.columns if name.lower() not in replaced))
+
+
+def _as_json() -> Column:
+    return F.to_json(F.struct("*")).alias("value")
 
 
 def into_topic(options: SinkOptions, checkpoint: Path) -> Callable[[DataFrame, int], None]:
