@@ -104,8 +104,8 @@ def test_one_module_adds_a_sink() -> None:
         (
             {},
             (
-                "p.yml: sinks.hook needs one of topic, parquet, delta, iceberg, console, timeline, clickhouse, webhook"
-                "; it has none"
+                "p.yml: sinks.hook needs one of topic, parquet, delta, iceberg, console, timeline, clickhouse, "
+                "webhook; it has none"
             ),
         ),
     ],

@@ -42,7 +42,7 @@ class SinkType(ABC):
         return None
 
     def problem(self, sink: Sink, spec: Spec) -> str | None:
-        """What is wrong with the target, given the whole pipeline; the text follows the key: "is x, which ..."."""
+        """What is wrong with the target, given the whole pipeline: "is orders, which ...". None when it is valid."""
         del sink, spec
         return None
 
