@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from tests import retried, unreported
+from tests.support import retried, unreported
 from xdist.scheduler import LoadFileScheduling
 
 from tidemill.app.logs import configure

@@ -10,9 +10,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from tests.cluster.brokers import TTL_MS, WAIT_S, Brokers, eventually
-from tests.integration.command_line import CommandLine
-from tests.integration.raw_batches import Numbered
+from tests.support.cluster_processes import TTL_MS, WAIT_S, Brokers
+from tests.support.command_line import CommandLine
+from tests.support.raw_batches import Numbered
+from tests.support.waiting import eventually
 
 from tidemill.client.kafka import KafkaClient
 

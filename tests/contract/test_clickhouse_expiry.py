@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from tests.contract.test_stream_log import NOW, World, batch, embedded
+from tests.support.waiting import eventually_async
 
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import parse
@@ -93,11 +94,6 @@ def test_nothing_is_left_out_when_nothing_was_given(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_rows_of_a_topic_that_is_compacted_from_now_on_do_not_expire(killed: bool) -> None:
-    async def until(condition: Callable[[set[int]], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition(await expiry()):  # noqa: ASYNC110 -- the engine works in its own time
-                await asyncio.sleep(0.05)
-
     async def scenario() -> None:
         world, log = await opened(retention_ms=str(RETENTION_MS))
         await log.leader.append(batch(b"a"), acks=-1)
@@ -108,15 +104,27 @@ def test_rows_of_a_topic_that_is_compacted_from_now_on_do_not_expire(killed: boo
             log.apply_settings(parse({"cleanup.policy": "compact"}))
         await log.leader.append(batch(b"b"), acks=-1)
         await log.maintain(world.now_ms)
-        await until({EXPIRES_MAX_S}.__eq__)
+        await expires_at(EXPIRES_MAX_S)
         log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
         await log.leader.append(batch(b"c"), acks=-1)
         assert await expiry() == {EXPIRES_MAX_S}, "of two rows the newer one never expires first"
         await log.maintain(world.now_ms)
-        await until(lambda found: EXPIRES_MAX_S not in found)
+        await eventually_async(expires_earlier)
         await log.close()
 
+    async def expires_earlier() -> bool:
+        return EXPIRES_MAX_S not in await expiry()
+
     play(scenario)
+
+
+async def expires_at(second: int) -> None:
+    """Wait for the engine, which changes rows in the background."""
+
+    async def reached() -> bool:
+        return await expiry() == {second}
+
+    await eventually_async(reached)
 
 
 def store_in_doubt(now_ms: int, trusted: Callable[[], bool]) -> World:
@@ -142,10 +150,7 @@ def test_rows_that_come_while_the_clock_is_in_doubt_count_from_its_end(wrong_by_
         await log.leader.append(batch(b"b"), acks=-1)
         assert await expiry() == {EXPIRES_UNKNOWN_S}, "of two rows the newer one never expires first"
         await log.maintain(NOW, tasks=MaintenanceTasks(retain=False))
-        expected = (NOW + RETENTION_MS) // 1000 + 1
-        async with asyncio.timeout(WAIT_S):
-            while await expiry() != {expected}:  # noqa: ASYNC110 -- the engine works in its own time
-                await asyncio.sleep(0.05)
+        await expires_at((NOW + RETENTION_MS) // 1000 + 1)
 
     play(scenario)
 
@@ -157,9 +162,7 @@ def test_a_changed_retention_does_not_take_the_wrong_time_of_a_row() -> None:
         await log.leader.append(batch(b"a"), acks=-1)
         log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
         await log.maintain(NOW, tasks=MaintenanceTasks(retain=False))
-        async with asyncio.timeout(WAIT_S):
-            while await expiry() != {(NOW + RETENTION_MS) // 1000 + 1}:  # noqa: ASYNC110 -- as above
-                await asyncio.sleep(0.05)
+        await expires_at((NOW + RETENTION_MS) // 1000 + 1)
 
     play(scenario)
 

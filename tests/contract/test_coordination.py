@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.etcd import Etcd
+from tests.support.etcd import Etcd
 
 from tidemill.cluster.etcd import EtcdCoordination
 from tidemill.cluster.etcd.date import date_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.etcd import Certificates, Etcd, running_etcd
+from tests.support.etcd import Certificates, Etcd, running_etcd
 
 pytest.importorskip("aetcd")
 

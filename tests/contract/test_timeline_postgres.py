@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import asyncpg
 import pytest
-from tests.postgres import Postgres, behind, running_postgres
+from tests.support.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreTooNew, StoreUnavailable
 from tidemill.timelines.core.lease import Cancel, Claim, CommandOutcome, Complete

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.postgres import Postgres
+from tests.support.postgres import Postgres
 
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.postgres import open_store

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.postgres import Postgres
+from tests.support.postgres import Postgres
 
 from tidemill.model.timeline_errors import TimelineDeleting, TimelineNotReady
 from tidemill.supervision.supervisor import Supervisor

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from tests.unit.doors.door import RawClient, body_of, frame, kafka_door, run
-from tests.unit.wire.samples import kio_bytes, sample
+from tests.support.kafka_server import RawClient, body_of, frame, kafka_door, run
+from tests.support.wire_samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.servers.kafka.api_table import standard_table

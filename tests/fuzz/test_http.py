@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.unit.doors.door import kafka_door, run
+from tests.support.kafka_server import kafka_door, run
 
 from tidemill.servers.http import bounded_protocol
 from tidemill.servers.http.server import HttpServer

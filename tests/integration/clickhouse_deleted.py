@@ -13,7 +13,7 @@ from typing import Protocol
 from uuid import uuid4
 
 import pytest
-from tests.clickhouse import Server
+from tests.support.clickhouse import Server
 
 from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.model.topic_settings import parse

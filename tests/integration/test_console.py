@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.unit.broker.worlds import batch_of, running
+from tests.support.broker_worlds import batch_of, running
 
 from tidemill.servers.http import front_page
 from tidemill.servers.http.server import HttpServer

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from tests.unit.doors.door import RawClient, kafka_door, request_part, run
+from tests.support.kafka_server import RawClient, kafka_door, request_part, run
 
 from tidemill.model.errors import StaleMemberEpoch
 from tidemill.servers.kafka.listener import KafkaServer

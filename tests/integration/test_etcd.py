@@ -5,7 +5,7 @@ import time
 
 import pytest
 from aetcd import rpc
-from tests.etcd import Etcd, running_etcd
+from tests.support.etcd import Etcd, running_etcd
 
 from tidemill.cluster.etcd import EtcdCoordination, parse
 from tidemill.cluster.interface import Changed, CoordinationAway, CoordinationSession, WatchGap

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.unit.doors.door import RawClient, kafka_door, request_part, run
+from tests.support.kafka_server import RawClient, kafka_door, request_part, run
 
 from tidemill.model.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress
 from tidemill.servers.kafka.listener import KafkaServer

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from tests.integration.timeline_load import LIMIT_S, MESSAGES, Record, emptied, run, work
-from tests.postgres import running_postgres
+from tests.support.postgres import running_postgres
+from tests.support.waiting import eventually_async
 
 from tidemill.client.timelines import AsyncTimeline, Message
 from tidemill.model.timeline_errors import TimelineDeleting
@@ -53,10 +54,11 @@ def test_two_brokers_share_a_postgres_store() -> None:
 async def _shared(first: str, second: str) -> None:
     async with AsyncTimeline(first, "line") as here, AsyncTimeline(second, "line") as there:
         await here.create()
-        ends = time.monotonic() + 30
-        while "line" not in {one.name for one in await there.timelines()}:
-            assert time.monotonic() < ends
-            await asyncio.sleep(0.1)
+
+        async def is_known() -> bool:
+            return "line" in {one.name for one in await there.timelines()}
+
+        await eventually_async(is_known)
         record = Record()
         workers = [
             asyncio.create_task(work(one, name, record, lease_ms=10 * LIMIT_S * 1_000))

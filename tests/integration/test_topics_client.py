@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
@@ -17,6 +17,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import grpc
 import pytest
+from tests.support.waiting import eventually, eventually_async
 
 from tidemill import Consumer, DeliveryFailed, TopicProducer
 from tidemill.client.kafka.errors import BrokerUnreachable, ClientError, InvalidClientOption
@@ -77,13 +78,6 @@ def take(consumer: Consumer, count: int) -> list[TopicRecord]:
         assert record is not None, f"{len(found)} of {count} records came"
         found.append(record)
     return found
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def committed(broker: Broker, group: str, topic: str, partitions: int) -> list[int]:
@@ -286,7 +280,7 @@ def test_two_members_share_a_group_that_kafkas_tools_see_and_one_takes_over(brok
             producer.send(str(number).encode())
     first = Consumer(broker.grpc, group=topic, topics=[topic], client_id="one")
     with Consumer(broker.grpc, group=topic, topics=[topic], client_id="two") as second:
-        until(lambda: len(first.assignment) == len(second.assignment) == 2)
+        eventually(lambda: len(first.assignment) == len(second.assignment) == 2)
         assert not set(first.assignment) & set(second.assignment)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
@@ -295,11 +289,11 @@ def test_two_members_share_a_group_that_kafkas_tools_see_and_one_takes_over(brok
             return sorted(member.client_id for member in members)
 
         # librdkafka may ask for a classic group before it has heard what the broker can do: it is told "dead" then.
-        until(lambda: seen() == ["one", "two"])
+        eventually(lambda: seen() == ["one", "two"])
         here = take(first, 100)
         first.close()
         there = take(second, 100)
-        until(lambda: len(second.assignment) == 4)
+        eventually(lambda: len(second.assignment) == 4)
     assert sorted(int(record.value or b"") for record in here + there) == list(range(200))
     assert sum(committed(broker, topic, topic, 4)) == 200
 
@@ -317,7 +311,7 @@ def test_a_group_goes_on_where_it_was(broker: Broker, topic: str) -> None:
         consumer.__exit__(RuntimeError, RuntimeError("the handler failed: record 5 is not handled"), None)
     with Consumer(broker.grpc, group=topic, topics=[topic], commit_records=2, commit_interval_ms=60_000) as consumer:
         assert [record.offset for record in take(consumer, 3)] == [5, 6, 7]
-        until(lambda: committed(broker, topic, topic, 1) == [7])
+        eventually(lambda: committed(broker, topic, topic, 1) == [7])
     assert committed(broker, topic, topic, 1) == [8]
 
 
@@ -357,8 +351,7 @@ def test_who_closes_while_the_group_rebalances_commits_under_the_epoch_it_was_no
         first = AsyncConsumer(broker.grpc, topic, topic, commit_interval_ms=60_000)
         second = AsyncConsumer(broker.grpc, topic, topic, auto_commit=False)
         async with asyncio.timeout(PATIENCE_S):
-            while not len(first.assignment) == len(second.assignment) == 1:  # noqa: ASYNC110 -- it has no event for it
-                await asyncio.sleep(0.01)
+            await eventually_async(lambda: len(first.assignment) == len(second.assignment) == 1)
             for _ in range(10):
                 await first.next()
         call_at, unheard = first._brokers.call_at, asyncio.Event()
@@ -384,8 +377,8 @@ def test_from_the_end_and_a_place_that_is_gone(broker: Broker, topic: str, stub:
     with TopicProducer(broker.grpc, topic, partitions=1) as producer:
         producer.send(b"old").result(PATIENCE_S)
         with Consumer(broker.grpc, group=topic, topics=[topic], reset="latest") as consumer:
-            until(lambda: consumer.assignment == [TopicPartition(topic, 0)])
-            until(lambda: consumer._async._progress.positions() == {TopicPartition(topic, 0): 1})
+            eventually(lambda: consumer.assignment == [TopicPartition(topic, 0)])
+            eventually(lambda: consumer._async._progress.positions() == {TopicPartition(topic, 0): 1})
             producer.send(b"new").result(PATIENCE_S)
             assert take(consumer, 1)[0].value == b"new"
         for _ in range(3):
@@ -419,7 +412,7 @@ def test_the_records_of_a_killed_consumer_come_again(broker: Broker, topic: str)
     with worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "10\n"
-        until(lambda: committed(broker, topic, topic, 1) == [10])
+        eventually(lambda: committed(broker, topic, topic, 1) == [10])
         os.kill(worker.pid, signal.SIGKILL)
     with Consumer(broker.grpc, group=topic, topics=[topic]) as consumer:
         assert [record.offset for record in take(consumer, 10)] == list(range(10, 20))
@@ -445,7 +438,7 @@ def test_a_member_that_was_silent_for_too_long_is_fenced(broker: Broker, topic: 
                 await stale.commit()
             assert stale.take() is None  # what it had in its buffer is others' by now
             assert committed(broker, topic, topic, 1) == [20]
-            await asyncio.to_thread(until, lambda: bool(stale.assignment))
+            await asyncio.to_thread(eventually, lambda: bool(stale.assignment))
             assert stale.assignment == [TopicPartition(topic, 0)]
             assert await stale.next(200) is None
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.addresses import speaks_ipv6
+from tests.support.addresses import speaks_ipv6
 
 from tidemill.app.node import Node, ServerUnavailable
 from tidemill.groups.coordinator import GroupCoordinator

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.broker.worlds import batch_of, running
+from tests.support.broker_worlds import batch_of, running
 
 from tidemill.broker.identity import PRODUCER_ID_BLOCK
 from tidemill.broker.topic_directories import CLEAN_MARKER, TopicDirectories

@@ -9,8 +9,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.broker.worlds import batch_of
-from tests.unit.cluster.shared_store import Line, Store
+from tests.support.broker_worlds import batch_of
+from tests.support.shared_store import Line, Store
+from tests.support.waiting import eventually_async
 
 from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
@@ -71,9 +72,7 @@ def told(store: Store) -> Registration:
 
 async def until_told(store: Store, broker: BrokerNode, state: str) -> Registration:
     """Wait until the store has it, and the broker has seen that itself."""
-    async with asyncio.timeout(20):
-        while broker.view.image.brokers[1].state != state:  # noqa: ASYNC110 -- the image is a value
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: broker.view.image.brokers[1].state == state)
     return told(store)
 
 
@@ -111,9 +110,7 @@ def put_topic(store: Store, name: str) -> None:
 
 
 async def until_known(broker: BrokerNode, topic: str) -> None:
-    async with asyncio.timeout(20):
-        while broker.view.topic(topic) is None:  # noqa: ASYNC110 -- the image is a value
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: broker.view.topic(topic) is not None)
 
 
 def no_room(*_: object, **__: object) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.worlds import batch_of, running
+from tests.support.broker_worlds import batch_of, running
 
 from tidemill.broker.topic_directories import CLEAN_MARKER
 from tidemill.model.errors import KafkaStorageError

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.broker.worlds import batch_of, running
-from tests.unit.cluster.shared_store import Node, Store, play, put_topic, until
+from tests.support.broker_worlds import batch_of, running
+from tests.support.shared_store import Node, Store, play, put_topic
+from tests.support.waiting import eventually_async
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.deletions import Deletions
@@ -53,14 +54,6 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list
     return calls
 
 
-async def eventually(reached: Callable[[], bool], what: str) -> None:
-    for _ in range(3_000):
-        if reached():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(what)
-
-
 @pytest.mark.parametrize(
     ("owner", "method", "task"),
     [
@@ -79,7 +72,7 @@ def test_a_loop_that_fails_starts_again_and_health_says_why(
             assert health_of(broker)["state"] == "healthy"
             calls = fail_once(monkeypatch, owner, method)
             creating = asyncio.create_task(broker.topics.create("orders"))  # a change for the watch
-            await eventually(lambda: broker.supervisor.restarts[task] == 1, "it was not restarted")
+            await eventually_async(lambda: broker.supervisor.restarts[task] == 1, "it was not restarted")
             await asyncio.wait_for(creating, 30)
             health = health_of(broker)
             assert health["state"] == "degraded"
@@ -91,7 +84,7 @@ def test_a_loop_that_fails_starts_again_and_health_says_why(
             )
             before = len(calls)
             await broker.topics.create("more")
-            await eventually(lambda: len(calls) > before, "the loop does nothing any more")
+            await eventually_async(lambda: len(calls) > before, "the loop does nothing any more")
             await broker.view.partition("more", 0).leader.append(batch_of(b"x"), acks=-1)
 
     asyncio.run(scenario())
@@ -143,8 +136,8 @@ def test_a_compaction_that_fails_is_reported_and_tried_again(tmp_path: Path, mon
             for _ in range(4):
                 batch = build_batch([NewRecord(b"key", b"x", timestamp=broker.clock_ms())])
                 await broker.view.partition("orders", 0).leader.append(batch, acks=-1)
-            await eventually(lambda: len(calls) >= 1, "nothing was compacted")
-            await eventually(lambda: broker.supervisor.failures["partition maintenance"] == 1, "it is not reported")
+            await eventually_async(lambda: len(calls) >= 1, "nothing was compacted")
+            await eventually_async(lambda: broker.supervisor.failures["partition maintenance"] == 1, "not reported")
 
     asyncio.run(scenario())
 
@@ -164,7 +157,7 @@ def test_a_deadline_of_a_group_is_kept_after_an_unexpected_error(
             partition = engine.partition_of("g")
             engine._shards[partition] = _ShardWithOneGroup()
             engine._on_deadline("g")
-            await eventually(lambda: broker.supervisor.failures["group deadline"] == 1, "it is not reported")
+            await eventually_async(lambda: broker.supervisor.failures["group deadline"] == 1, "not reported")
             assert "g" in engine._alarms._asked, "it is looked at again"
             del engine._shards[partition]
 
@@ -211,7 +204,7 @@ def test_a_replica_fetcher_asks_again_on_a_new_connection() -> None:
         follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
         await follower.follower.follow(Term(leader=0, epoch=3, version=0, replicas=(0, 1), isr=(0, 1)))
         fetcher.add(Copy(uuid.uuid4(), follower))
-        await eventually(lambda: link.asked > 2, "it asks no more")
+        await eventually_async(lambda: link.asked > 2, "it asks no more")
         assert link.closed == 1
         assert supervisor.restarts["replica fetcher"] == 1
         assert supervisor.reasons() == [
@@ -233,9 +226,9 @@ def test_a_membership_that_failed_while_it_rejoined_joins_again(monkeypatch: pyt
         staying = supervisor.keep("membership", one.membership.stay)
         calls = fail_once(monkeypatch, Membership, "_join_again")
         one.line.cut = True
-        await until(lambda: not one.membership.alive, "its session does not end")
+        await eventually_async(lambda: not one.membership.alive, "its session does not end")
         one.line.cut = False
-        await until(lambda: one.membership.alive, "it does not come back")
+        await eventually_async(lambda: one.membership.alive, "it does not come back")
         assert len(calls) == 2
         assert supervisor.restarts["membership"] == 1
         for task in (staying, following):
@@ -253,9 +246,9 @@ def test_a_controller_that_failed_decides_again(monkeypatch: pytest.MonkeyPatch)
         calls = fail_once(monkeypatch, Controller, "_work")
         controlling = supervisor.keep("controller", one.controller.run)
         put_topic(store, 2, 1)
-        await until(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
+        await eventually_async(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
         other.line.cut = True
-        await until(lambda: one.state().leader == 1, "the controller decides nothing any more")
+        await eventually_async(lambda: one.state().leader == 1, "the controller decides nothing any more")
         assert len(calls) > 1
         assert supervisor.restarts["controller"] == 1
         controlling.cancel()

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from tests.unit.broker.worlds import running
+from tests.support.broker_worlds import running
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.coordinator.journal import TopicJournal, java_hash

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.unit.broker.worlds import batch_of, running
+from tests.support.broker_worlds import batch_of, running
 
 from tidemill.broker.health import notes_of
 from tidemill.cluster.core.image import TOPICS

@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from tests.support.broker_worlds import batch_of, running
+from tests.support.shared_store import Store
 from tests.unit.broker.test_disk_in_a_cluster import SmallDisk, member, until_known
-from tests.unit.broker.worlds import batch_of, running
-from tests.unit.cluster.shared_store import Store
 
 from tidemill.app.data_directory import DataDirectory
 from tidemill.app.thread import NodeThread

@@ -8,7 +8,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.unit.broker.worlds import running
+from tests.support.broker_worlds import running
+from tests.support.waiting import eventually_async
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import NotEnoughReplicas, RequestTimedOut
@@ -184,10 +185,10 @@ def test_what_a_keeper_stored_before_it_died_is_not_stored_again_by_the_next(
                 patched.setattr(ReplicatedStore, "leave", dies)
                 async with keeping(broker) as (first, _):
                     await first.append(partition, build_batch([record]), acks=-1, version=VERSION, timeout_s=10)
-                    await until(lambda: partition.log_end_offset == 1)
+                    await eventually_async(lambda: partition.log_end_offset == 1)
             async with keeping(broker) as (_, timelines):
-                await until(lambda: "__waiting.later" in timelines.stats)
-                await until(lambda: timelines.stats["__waiting.later"].messages["completed"] == 1)
+                await eventually_async(lambda: "__waiting.later" in timelines.stats)
+                await eventually_async(lambda: timelines.stats["__waiting.later"].messages["completed"] == 1)
             assert await stored(partition) == [b"once"]
 
     asyncio.run(scenario())
@@ -201,15 +202,11 @@ async def keeping(broker: BrokerNode) -> AsyncIterator[tuple[Scheduler, Dispatch
     replicated = ReplicatedStorage(broker.internal.journal(WAITING), lambda: {0: 1}, uuid4)
     scheduler = scheduler_of(broker, dispatcher, replicated=replicated)
     await scheduler.open()
-    await until(lambda: scheduler._replicated_store is not None and scheduler._replicated_store.owns("later"))
+    await eventually_async(
+        lambda: scheduler._replicated_store is not None and scheduler._replicated_store.owns("later")
+    )
     try:
         yield scheduler, dispatcher
     finally:
         await scheduler.close()
         await dispatcher.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 -- any condition, not an event of ours
-            await asyncio.sleep(0.001)

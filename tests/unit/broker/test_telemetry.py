@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.broker.worlds import batch_of, running
+from tests.support.broker_worlds import batch_of, running
 
 from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
 from tidemill.broker.prometheus import registry_of, render

@@ -7,7 +7,8 @@ from random import Random
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.cluster.shared_store import Line, Store
+from tests.support.shared_store import Line, Store
+from tests.support.waiting import eventually_async
 
 from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
@@ -42,9 +43,7 @@ async def member(disk: SimDisk, store: Store) -> AsyncIterator[BrokerNode]:
         if broker.view.topic("t") is None:
             await broker.topics.create("t", partitions=1)
             await broker.coordinators.ensure(GROUP_OFFSETS)
-        async with asyncio.timeout(20):
-            while not broker.groups.carries("g"):  # noqa: ASYNC110 -- whoever leads the journal reads it first
-                await asyncio.sleep(0.01)
+        await eventually_async(lambda: broker.groups.carries("g"))
         yield broker
     finally:
         await broker.stop()

@@ -8,7 +8,8 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.broker.worlds import running
+from tests.support.broker_worlds import running
+from tests.support.waiting import eventually_async
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import InvalidRecord, NotEnoughReplicas
@@ -75,13 +76,10 @@ class Keeper:
         """Lead the journal in this epoch, or not at all, until the rooms have followed."""
         self.led = {} if epoch is None else {0: epoch}
         self.rooms.look()
-        async with asyncio.timeout(30):
-            while self._follows(epoch is not None):  # noqa: ASYNC110 -- nobody tells when they have
-                await asyncio.sleep(0.001)
+        await eventually_async(lambda: self._has_followed(epoch is not None))
 
-    def _follows(self, leads: bool) -> bool:
-        """Whether there is still something to do."""
-        return not self.rooms.owns(TOPIC) if leads else bool(self.timelines.timelines())
+    def _has_followed(self, leads: bool) -> bool:
+        return self.rooms.owns(TOPIC) if leads else not self.timelines.timelines()
 
     async def waiting(self) -> dict[str, bytes | None]:
         if ROOM not in {one.name for one in self.timelines.timelines()}:

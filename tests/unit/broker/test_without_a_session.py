@@ -11,8 +11,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.broker.worlds import batch_of, running
-from tests.unit.cluster.shared_store import Line, Store
+from tests.support.broker_worlds import batch_of, running
+from tests.support.shared_store import Line, Store
+from tests.support.waiting import eventually_async
 
 from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
@@ -49,9 +50,7 @@ async def leader(line: Line) -> AsyncIterator[BrokerNode]:
         await broker.start()
         broker.view.advertise("127.0.0.1", 9999)
         await broker.announce()
-        async with asyncio.timeout(20):
-            while not _serves(broker):  # noqa: ASYNC110 -- what is asked is no event
-                await asyncio.sleep(0.01)
+        await eventually_async(lambda: _serves(broker))
         yield broker
     finally:
         line.cut = False
@@ -86,14 +85,10 @@ def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
         line = Line(Store())
         async with leader(line) as broker:
             line.cut = True
-            async with asyncio.timeout(20):
-                while broker.membership.alive:  # noqa: ASYNC110 -- a clock decides
-                    await asyncio.sleep(0.01)
+            await eventually_async(lambda: not broker.membership.alive)
             await refuses_all(broker)
             line.cut = False
-            async with asyncio.timeout(20):
-                while not _serves(broker):  # noqa: ASYNC110 -- what is asked is no event
-                    await asyncio.sleep(0.01)
+            await eventually_async(lambda: _serves(broker))
             assert (await broker.transactions.init_producer(InitProducer("t", 1_000))).epoch == 0
 
     asyncio.run(scenario())
@@ -137,9 +132,7 @@ def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
             assert broker.coordinators.of_group("g") == -1
             monkeypatch.undo()
             await broker.maintain()
-            async with asyncio.timeout(20):
-                while broker.coordinators.of_group("g") == -1 or not broker.groups.carries("g"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await eventually_async(lambda: broker.coordinators.of_group("g") != -1 and broker.groups.carries("g"))
             assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
 
     asyncio.run(scenario())

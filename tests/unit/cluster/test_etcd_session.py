@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.support.virtual_loop import VirtualLoop
 
 pytest.importorskip("aetcd")
 

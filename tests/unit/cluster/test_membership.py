@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.cluster.shared_store import TOPIC_ID, TTL_MS, Node, Store, play, put_topic, until
+from tests.support.shared_store import TOPIC_ID, TTL_MS, Node, Store, play, put_topic
+from tests.support.waiting import eventually_async
 
 from tidemill.cluster.core.image import NO_BROKER, decode_state, state_key
 from tidemill.cluster.core.registration import DEGRADED, Endpoint, decode_registration, encode_registration
@@ -19,17 +20,18 @@ def test_b18_who_cannot_renew_steps_down_before_others_may_lead() -> None:
         await one.start()
         await other.start(controls=True)
         put_topic(store, 1, 2)
-        await until(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
+        await eventually_async(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
         first = one.membership.registration.incarnation
         one.line.cut = True
         cut_at = asyncio.get_running_loop().time()
-        led = await until(lambda: other.state().leader == 2, "nobody took over")
+        await eventually_async(lambda: other.state().leader == 2, "nobody took over")
+        led = asyncio.get_running_loop().time()
         [stepped] = one.stepped_down
         assert cut_at < stepped < led, "it steps down by its own clock, before the store has ended its session"
         assert led - cut_at <= TTL_MS / 1000 + 1
         assert one.membership.session is None
         one.line.cut = False
-        await until(lambda: one.membership.alive, "it does not come back")
+        await eventually_async(lambda: one.membership.alive, "it does not come back")
         assert one.membership.registration.incarnation != first
         assert decode_registration(store.entries["brokers/1"].value).incarnation != first
 
@@ -112,7 +114,7 @@ def test_another_data_directory_has_nothing_of_what_was_in_sync() -> None:
         one = Node(store, 1)
         await one.start()
         put_topic(store, 1)
-        await until(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
+        await eventually_async(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
         await one.membership.leave()
         again = Node(store, 1, directory=99)
         await again.start()
@@ -129,11 +131,11 @@ def test_a_broker_that_is_gone_stays_known_until_it_is_forgotten() -> None:
         await one.membership.announce(replace(one.membership.registration, rack="b", kafka=Endpoint("host", 9092)))
         await one.membership.remember()
         put_topic(store, 1, 2)
-        await until(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
+        await eventually_async(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
         with pytest.raises(InvalidRequest, match="broker 1 is running; stop it"):
             await other.membership.forget(1)
         one.line.cut = True
-        await until(lambda: 1 not in other.metadata.image.brokers, "it is still there")
+        await eventually_async(lambda: 1 not in other.metadata.image.brokers, "it is still there")
         assert [(each.node_id, each.rack, each.kafka) for each in other.metadata.image.missing()] == [
             (1, "b", Endpoint("host", 9092))
         ]
@@ -144,7 +146,7 @@ def test_a_broker_that_is_gone_stays_known_until_it_is_forgotten() -> None:
             await other.membership.forget(7)
         assert store.entries == before
         store.put("topics/orders", None)
-        await until(lambda: not other.metadata.image.by_name, "the topic is still seen")
+        await eventually_async(lambda: not other.metadata.image.by_name, "the topic is still seen")
         await other.membership.forget(1)
         assert other.metadata.image.missing() == []
         await one.membership.leave()
@@ -161,7 +163,7 @@ def test_who_comes_back_while_it_is_forgotten_is_not() -> None:
         await one.start()
         await other.start()
         await one.membership.leave()
-        await until(lambda: 1 not in other.metadata.image.brokers, "it is still there")
+        await eventually_async(lambda: 1 not in other.metadata.image.brokers, "it is still there")
         # It is back, and the other one has not heard of it.
         store.put("brokers/1", encode_registration(one.membership.registration))
         with pytest.raises(InvalidRequest, match="has joined again"):
@@ -193,10 +195,10 @@ def test_who_leaves_hands_over_and_is_gone_at_once() -> None:
         await one.start()
         await other.start()
         put_topic(store, 1, 2)
-        await until(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
+        await eventually_async(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
         await one.membership.leave()
         assert "brokers/1" not in store.entries
-        await until(lambda: other.state().leader == 2, "nobody leads", within_s=1)
+        await eventually_async(lambda: other.state().leader == 2, "nobody leads", within_s=1)
         assert one.stepped_down == []
 
     play(scenario)

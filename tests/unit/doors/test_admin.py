@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.doors.door import RawClient, batch, clock_ms, kafka_door, produce_fields, request_part, run
+from tests.support.kafka_server import RawClient, batch, clock_ms, kafka_door, produce_fields, request_part, run
 
 from tidemill.model import broker_settings, topic_settings
 from tidemill.servers.kafka.api_table import standard_table

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.doors.door import RawClient, batch, body_of, frame, kafka_door, produce_fields, run
+from tests.support.kafka_server import RawClient, batch, body_of, frame, kafka_door, produce_fields, run
+from tests.support.waiting import eventually_async
 
 from tidemill.model.errors import GroupIdNotFound
 from tidemill.servers.kafka import api_versions, connection
@@ -185,12 +186,6 @@ class Slow:
         )
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - a test may look again and again
-            await asyncio.sleep(0.001)
-
-
 def request(key: int, number: int) -> bytes:
     return frame(key, VERSIONS[key], number, number.to_bytes(4, "big"))
 
@@ -202,7 +197,7 @@ def test_pipelined_requests_start_together_and_are_answered_in_order(tmp_path: P
         async with kafka_door(tmp_path, router=slow.router()) as door:
             client = await RawClient.connect(door)
             client.writer.write(b"".join(request(0, number) for number in range(5)))
-            await until(lambda: slow.started == [0, 1, 2, 3, 4])
+            await eventually_async(lambda: slow.started == [0, 1, 2, 3, 4])
             for number in (4, 2, 3, 1, 0):
                 slow.ends[number].set()
                 await asyncio.sleep(0)
@@ -222,7 +217,7 @@ def test_other_requests_wait_for_those_before_them(tmp_path: Path) -> None:
             keys = [0, 0, 1, 0, 1]
             client.writer.write(b"".join(request(key, number) for number, key in enumerate(keys)))
             for expected in ([0, 1], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]):
-                await until(lambda expected=expected: slow.started == expected)
+                await eventually_async(lambda expected=expected: slow.started == expected)  # type: ignore[misc]
                 done = next(number for number, end in slow.ends.items() if not end.is_set())
                 slow.ends[done].set()
                 assert await client.frame() == done.to_bytes(4, "big") * 2
@@ -239,11 +234,11 @@ def test_only_so_many_requests_are_under_way(tmp_path: Path) -> None:
         async with kafka_door(tmp_path, router=slow.router()) as door:
             client = await RawClient.connect(door)
             client.writer.write(b"".join(request(0, number) for number in range(count)))
-            await until(lambda: len(slow.started) == connection.IN_FLIGHT_MAX)
+            await eventually_async(lambda: len(slow.started) == connection.IN_FLIGHT_MAX)
             await asyncio.sleep(0.05)
             assert len(slow.started) == connection.IN_FLIGHT_MAX
             for number in range(count):
-                await until(lambda number=number: number in slow.ends)
+                await eventually_async(lambda number=number: number in slow.ends)  # type: ignore[misc]
                 slow.ends[number].set()
             for number in range(count):
                 assert await client.frame() == number.to_bytes(4, "big") * 2
@@ -267,7 +262,7 @@ def test_a_client_that_does_not_read_is_not_served_more(tmp_path: Path) -> None:
         async with kafka_door(tmp_path, router=router) as door:
             client = await RawClient.connect(door)
             client.writer.write(b"".join(request(1, number) for number in range(1000)))
-            await until(lambda: answered > 1)
+            await eventually_async(lambda: answered > 1)
             before = -1
             while before != answered:
                 before = answered
@@ -292,12 +287,12 @@ def test_only_so_many_bytes_are_under_way(tmp_path: Path, monkeypatch: pytest.Mo
         async with kafka_door(tmp_path, router=slow.router()) as door:
             client = await RawClient.connect(door)
             client.writer.write(b"".join(large))
-            await until(lambda: len(slow.started) == 4)
+            await eventually_async(lambda: len(slow.started) == 4)
             await asyncio.sleep(0.05)
             assert len(slow.started) == 4
             assert 1_200_000 <= door._held_bytes < 2_000_000
             for number in range(40):
-                await until(lambda number=number: number in slow.ends)
+                await eventually_async(lambda number=number: number in slow.ends)  # type: ignore[misc]
                 slow.ends[number].set()
                 assert await client.frame() == number.to_bytes(4, "big") * 2
             assert door._held_bytes == 0
@@ -314,9 +309,9 @@ def test_a_long_poll_ends_with_its_client_and_other_work_does_not(tmp_path: Path
             async with kafka_door(tmp_path, router=slow.router(abandoned=abandoned)) as door:
                 client = await RawClient.connect(door)
                 client.writer.write(request(1, 0))
-                await until(lambda: slow.started == [0])
+                await eventually_async(lambda: slow.started == [0])
                 await client.close()
-                await until(lambda: door.broker.metrics.connections["kafka"] == 0)
+                await eventually_async(lambda: door.broker.metrics.connections["kafka"] == 0)
                 await asyncio.sleep(0)
                 assert slow.cancelled == ([0] if abandoned else [])
                 slow.ends[0].set()
@@ -331,7 +326,7 @@ def test_a_closing_door_answers_what_is_under_way_and_starts_nothing_more(tmp_pa
         async with kafka_door(tmp_path, router=slow.router()) as door:
             client = await RawClient.connect(door)
             client.writer.write(request(0, 0) + request(1, 1))
-            await until(lambda: slow.started == [0])
+            await eventually_async(lambda: slow.started == [0])
             closing = asyncio.create_task(door.close())
             await asyncio.sleep(0.01)
             client.writer.write(request(0, 2))
@@ -403,7 +398,7 @@ def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
             assert await third.ended()
             await third.close()
             await clients.pop().close()
-            await until(lambda: door.broker.metrics.connections["kafka"] == 1)
+            await eventually_async(lambda: door.broker.metrics.connections["kafka"] == 1)
             fourth = await RawClient.connect(door)
             await fourth.ask(API_VERSIONS, 0)
             for client in (*clients, fourth):
@@ -421,8 +416,8 @@ def test_quiet_connections_and_drops_are_closed_and_busy_ones_are_not(tmp_path: 
             await quiet.ask(API_VERSIONS, 0)
             dropping.writer.write(struct.pack(">i", 1000) + b"x")
             busy.writer.write(request(1, 1))
-            await until(lambda: slow.started == [1])
-            await until(lambda: any(each._upload_deadline for each in door._connections))
+            await eventually_async(lambda: slow.started == [1])
+            await eventually_async(lambda: any(each._upload_deadline for each in door._connections))
             for each in door._connections:
                 each.last_active -= 3600
                 if each._upload_deadline is not None:
@@ -444,14 +439,14 @@ def test_announcing_much_costs_little_and_is_counted(tmp_path: Path) -> None:
             clients = [await RawClient.connect(door) for _ in range(50)]
             for client in clients:
                 client.writer.write(struct.pack(">i", 90 << 20) + b"x")
-            await until(lambda: sum(each._frames.partial_size > 0 for each in door._connections) == 50)
+            await eventually_async(lambda: sum(each._frames.partial_size > 0 for each in door._connections) == 50)
             assert {len(each._frames._frame or b"") for each in door._connections} == {FRAME_BYTES_EAGER}
             assert door._held_bytes == 50 * FRAME_BYTES_EAGER
             honest = await RawClient.connect(door)
             await honest.ask(API_VERSIONS, 0)
             for client in (*clients, honest):
                 await client.close()
-            await until(lambda: not door._connections)
+            await eventually_async(lambda: not door._connections)
             assert door._held_bytes == 0
 
     run(test)
@@ -465,12 +460,14 @@ def test_uploads_that_stand_still_are_closed_first_when_memory_is_short(tmp_path
             stopped = [await RawClient.connect(door) for _ in range(3)]
             for client in stopped:
                 client.writer.write(struct.pack(">i", 900_000) + bytes(500_000))
-            await until(lambda: sum(each._frames.received_bytes == 500_000 for each in door._connections) == 3)
+            await eventually_async(
+                lambda: sum(each._frames.received_bytes == 500_000 for each in door._connections) == 3
+            )
             for each in door._connections:
                 each._upload_began -= 60
             busy = await RawClient.connect(door)
             busy.writer.write(struct.pack(">i", 900_000) + bytes(700_000))
-            await until(lambda: any(each._frames.received_bytes == 700_000 for each in door._connections))
+            await eventually_async(lambda: any(each._frames.received_bytes == 700_000 for each in door._connections))
             assert len(door._connections) < 4, "a slow one was closed, not the newcomer"
             newest = await RawClient.connect(door)
             await newest.ask(API_VERSIONS, 0)
@@ -492,13 +489,13 @@ def test_a_request_that_waits_for_memory_is_read_later_and_small_ones_are_served
         async with kafka_door(tmp_path, limits, router=slow.router()) as door:
             first, second, small = [await RawClient.connect(door) for _ in range(3)]
             first.writer.write(frame(0, 3, 1, (1).to_bytes(4, "big") + bytes(90_000)))
-            await until(lambda: slow.started == [1])
+            await eventually_async(lambda: slow.started == [1])
             second.writer.write(b"".join(frame(0, 3, n, n.to_bytes(4, "big") + bytes(20_000)) for n in (2, 3)))
-            await until(lambda: door.is_crowded)
+            await eventually_async(lambda: door.is_crowded)
             small.writer.write(frame(0, 3, 4, (4).to_bytes(4, "big")))
-            await until(lambda: 4 in slow.started)
+            await eventually_async(lambda: 4 in slow.started)
             for number in (1, 2, 3, 4):
-                await until(lambda number=number: number in slow.ends)
+                await eventually_async(lambda number=number: number in slow.ends)  # type: ignore[misc]
                 slow.ends[number].set()
             await first.frame()
             assert [await second.frame() for _ in range(2)]
@@ -519,12 +516,12 @@ def test_produce_requests_that_have_come_are_started_when_their_client_leaves(
         async with kafka_door(tmp_path, router=slow.router()) as door:
             client = await RawClient.connect(door)
             client.writer.write(b"".join(frame(0, 3, n, n.to_bytes(4, "big")) for n in range(5)))
-            await until(lambda: slow.started == [0, 1])
+            await eventually_async(lambda: slow.started == [0, 1])
             await client.close()
-            await until(lambda: slow.started == [0, 1, 2, 3, 4])
+            await eventually_async(lambda: slow.started == [0, 1, 2, 3, 4])
             for end in slow.ends.values():
                 end.set()
-            await until(lambda: door._held_bytes == 0)
+            await eventually_async(lambda: door._held_bytes == 0)
 
     run(test)
 
@@ -536,12 +533,12 @@ def test_the_memory_of_a_request_counts_until_it_is_done_also_when_its_client_ha
         async with kafka_door(tmp_path, router=slow.router()) as door:
             client = await RawClient.connect(door)
             client.writer.write(frame(0, 3, 1, (1).to_bytes(4, "big") + bytes(90_000)))
-            await until(lambda: slow.started == [1])
+            await eventually_async(lambda: slow.started == [1])
             await client.close()
-            await until(lambda: not door._connections)
+            await eventually_async(lambda: not door._connections)
             assert door._held_bytes > 90_000
             slow.ends[1].set()
-            await until(lambda: door._held_bytes == 0)
+            await eventually_async(lambda: door._held_bytes == 0)
 
     run(test)
 
@@ -551,7 +548,7 @@ def test_the_time_in_which_the_broker_reads_nothing_does_not_make_a_client_slow(
         async with kafka_door(tmp_path) as door:
             client = await RawClient.connect(door)
             client.writer.write(struct.pack(">i", 90_000) + bytes(50_000))
-            await until(lambda: any(each._frames.received_bytes == 50_000 for each in door._connections))
+            await eventually_async(lambda: any(each._frames.received_bytes == 50_000 for each in door._connections))
             (here,) = door._connections
             here.pause_writing()
             upload = here.upload(here._paused_at + 3600)
@@ -572,7 +569,7 @@ def test_a_connection_that_asks_for_nothing_gives_way_to_a_new_one(tmp_path: Pat
             honest, silent, dropping = [await RawClient.connect(door) for _ in range(3)]
             await honest.ask(API_VERSIONS, 0)
             dropping.writer.write(struct.pack(">i", 1000) + b"x")
-            await until(lambda: any(each._frames.received_bytes for each in door._connections))
+            await eventually_async(lambda: any(each._frames.received_bytes for each in door._connections))
             for each in door._connections:
                 each.last_active -= SILENT_S
                 each._upload_began -= SILENT_S

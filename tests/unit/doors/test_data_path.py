@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.doors.door import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part, run
+from tests.support.kafka_server import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part, run
 
 from tidemill.records.compression import Codec
 from tidemill.servers.kafka.listener import OWED_BYTES_MAX

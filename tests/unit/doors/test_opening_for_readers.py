@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.unit.doors.door import NOW_MS, kafka_door, run
+from tests.support.kafka_server import NOW_MS, kafka_door, run
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.records.build import NewRecord, build_batch

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.unit.doors.door import RawClient, fetch_fields, kafka_door
+from tests.support.kafka_server import RawClient, fetch_fields, kafka_door
 
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable
 from tidemill.client.kafka.peer_connection import PeerConnection

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.doors.door import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part, run
+from tests.support.kafka_server import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part, run
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.topics import TopicPartition

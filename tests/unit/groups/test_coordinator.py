@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from uuid import UUID
 
 import pytest
+from tests.support.waiting import eventually_async
 
 from tidemill.coordinator.placement import take_over
 from tidemill.groups.coordinator import GroupCoordinator
@@ -140,11 +141,6 @@ def play(scene: Callable[[Lab], Awaitable[None]], journal: FakeJournal | None = 
             await lab.groups.close()
 
     asyncio.run(run())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - any condition, not an event of ours
-        await asyncio.sleep(0.001)
 
 
 def test_before_the_start_nothing_is_answered_and_after_the_end_neither() -> None:
@@ -317,7 +313,7 @@ def test_a_lost_member_is_noticed_without_anyone_asking() -> None:
         await lab.join("h", "b")  # any alarm makes the coordinator look at its clock
         lab.groups._alarms._timer_ms = 1 << 62
         lab.groups._alarms._start_timer()
-        await until(lambda: lab.groups.describe("g").state == "Empty")
+        await eventually_async(lambda: lab.groups.describe("g").state == "Empty")
 
     play(scene)
 
@@ -427,7 +423,7 @@ def test_old_offsets_go_by_themselves() -> None:
     async def scene(lab: Lab) -> None:
         await lab.groups.commit("g", [OffsetCommit("t", 0, 1)])
         lab.clock.advance(LIMITS.offsets_retention_ms)
-        await until(lambda: lab.groups.group_ids() == [])
+        await eventually_async(lambda: lab.groups.group_ids() == [])
 
     play(scene, limits=GroupLimits(expiry_interval_ms=1))
 
@@ -505,7 +501,7 @@ def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:
         await asyncio.sleep(0.005)
         assert rung == []
         clock.advance(20)
-        await until(lambda: rung == ["a"])
+        await eventually_async(lambda: rung == ["a"])
         alarms.close()
 
     asyncio.run(run())
@@ -521,7 +517,7 @@ def test_alarms_ring_once_and_the_earliest_wins() -> None:
         alarms.set("a", 90_000)
         alarms.set("b", 20)
         clock.advance(60_000)
-        await until(lambda: len(rung) == 2)
+        await eventually_async(lambda: len(rung) == 2)
         assert rung == ["a", "b"]
         alarms.set("c", 0)
         alarms.close()

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from tests.unit.doors.door import RawClient, kafka_door, request_part, run
+from tests.support.kafka_server import RawClient, kafka_door, request_part, run
 
 from tidemill.model.errors import (
     GroupIdNotFound,

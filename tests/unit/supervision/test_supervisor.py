@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tests.unit.timelines_shell.virtual import VirtualLoop
+from tests.support.virtual_timelines import VirtualLoop
 
 from tidemill.supervision.policy import STABLE_S
 from tidemill.supervision.supervisor import Supervisor

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.timelines_shell.virtual import Fleet, run_virtual
+from tests.support.virtual_timelines import Fleet, run_virtual
 
 from tidemill.model.timeline_errors import (
     BadLease,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
+from tests.support.virtual_timelines import Fleet, Received, run_virtual
 
 from tidemill.timelines.consumer import TimelineConsumer
 from tidemill.timelines.consumer_queues import ConsumerQueues

@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
+from tests.support.virtual_timelines import Fleet, Received, run_virtual
 
 from tidemill.timelines import delivery, prefetcher
 from tidemill.timelines.consumer import TimelineConsumer

@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from tests.unit.timelines_shell.virtual import START_MS, Fleet, Received, VirtualLoop, World
+from tests.support.virtual_timelines import START_MS, Fleet, Received, VirtualLoop, World
 
 from tidemill.model.timeline_errors import ConsumerReplaced
 from tidemill.timelines.core.dealer import DealtConsumer

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
+from tests.support.virtual_timelines import Fleet, Received, run_virtual
 
 from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 from tidemill.timelines.clock import Clock

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.support.virtual_loop import VirtualLoop
 
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
@@ -263,13 +263,3 @@ def play(scenario: Callable[[Store], Awaitable[None]]) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
-
-
-async def until(reached: Callable[[], bool], what: str, within_s: float = 60.0) -> float:
-    """Wait until the condition holds, and return the time."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + within_s
-    while not reached():
-        assert loop.time() < end, what
-        await asyncio.sleep(0.01)
-    return loop.time()

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.support.waiting import eventually_async
+
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import ConsumerTerms, Granted, TimelineConsumer
@@ -139,10 +141,7 @@ class Fleet:
 
     async def until(self, condition: Callable[[], bool], limit_s: float = 600) -> None:
         """Advance virtual time until the condition holds."""
-        ends_s = self.world.loop.time() + limit_s
-        while not condition():
-            assert self.world.loop.time() < ends_s, "it did not happen"
-            await asyncio.sleep(0.01)
+        await eventually_async(condition, within_s=limit_s, interval_s=0.01)
 
 
 def run_virtual(
