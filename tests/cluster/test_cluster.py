@@ -155,7 +155,7 @@ def test_a_killed_broker_takes_nothing_along(brokers: Brokers, tidemill: Command
     assert sorted(map(int, read_all(brokers, "kept", 601, "afresh"))) == list(range(601))
 
 
-def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
+async def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
     """aiokafka, with its stock settings: the group's offsets are where they were."""
     create(brokers.address(1), "asyncio", 3)
     leader = partitions_of(brokers.address(1), "asyncio")[0][0]
@@ -182,7 +182,7 @@ def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
         return sorted(found)
 
     try:
-        assert asyncio.run(asyncio.wait_for(scenario(), 2 * WAIT_S)) == list(range(30, 60))
+        assert await asyncio.wait_for(scenario(), 2 * WAIT_S) == list(range(30, 60))
     finally:
         brokers.start(leader)
 

@@ -35,7 +35,7 @@ class TestAiokafka:
             **config,
         )
 
-    def test_two_share_and_one_takes_over(self, broker: Broker) -> None:
+    async def test_two_share_and_one_takes_over(self, broker: Broker) -> None:
         topic = "aiokafka.share"
         create_topic(broker.bootstrap_servers, topic, PARTITIONS)
         produce(broker.bootstrap_servers, topic, PARTITIONS, 10)
@@ -61,9 +61,9 @@ class TestAiokafka:
                 await second.stop()
                 await first.stop()
 
-        asyncio.run(asyncio.wait_for(scene(), WAIT_S * 2))
+        await asyncio.wait_for(scene(), WAIT_S * 2)
 
-    def test_a_static_member_comes_back(self, broker: Broker) -> None:
+    async def test_a_static_member_comes_back(self, broker: Broker) -> None:
         topic = "aiokafka.static"
         create_topic(broker.bootstrap_servers, topic, PARTITIONS)
 
@@ -76,7 +76,7 @@ class TestAiokafka:
                 finally:
                     await consumer.stop()
 
-        asyncio.run(asyncio.wait_for(scene(), WAIT_S * 2))
+        await asyncio.wait_for(scene(), WAIT_S * 2)
 
 
 POLL_MS = 1_000

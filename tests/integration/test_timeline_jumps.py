@@ -22,7 +22,7 @@ __all__ = ["system_clock"]
 
 
 @pytest.mark.parametrize("jump_s", [120, -120])
-def test_a_clock_that_is_set_and_set_right_loses_nothing(jump_s: int, system_clock: SystemClock) -> None:
+async def test_a_clock_that_is_set_and_set_right_loses_nothing(jump_s: int, system_clock: SystemClock) -> None:
     with Broker(process=True) as broker:
 
         async def set_it() -> None:
@@ -34,11 +34,11 @@ def test_a_clock_that_is_set_and_set_right_loses_nothing(jump_s: int, system_clo
             system_clock.jump("+0")
             await _state(broker, "healthy")
 
-        asyncio.run(run(broker.grpc, set_it, SPREAD_S))
+        await run(broker.grpc, set_it, SPREAD_S)
 
 
 @pytest.mark.long
-def test_a_clock_that_stays_ahead_is_believed(system_clock: SystemClock) -> None:
+async def test_a_clock_that_stays_ahead_is_believed(system_clock: SystemClock) -> None:
     with Broker(process=True, settings={"tidemill.clock.accept.after.ms": "20000"}) as broker:
 
         async def set_it() -> None:
@@ -53,7 +53,7 @@ def test_a_clock_that_stays_ahead_is_believed(system_clock: SystemClock) -> None
                     await lease.complete()
                     break
 
-        asyncio.run(run(broker.grpc, set_it, SPREAD_S))
+        await run(broker.grpc, set_it, SPREAD_S)
 
 
 async def _nothing_moves(broker: Broker) -> None:

@@ -138,7 +138,7 @@ def until_lost(broker: Broker, topic: str, partition: int) -> None:
     eventually(lambda: leaders(broker, topic)[partition] == NO_BROKER)
 
 
-def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> None:
+async def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> None:
     count = 2_000
     topic = topic_on(brokers[2], 3, 3)
     settled(brokers, topic, 3)
@@ -152,7 +152,7 @@ def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> No
                 if sum(len(set(one)) for one in got.values()) == count:
                     return
 
-    async def run() -> None:
+    try:
         reading = asyncio.create_task(read())
         async with AsyncTopicProducer(addresses, topic, linger_ms=5) as producer:
             for number in range(count):
@@ -161,9 +161,6 @@ def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> No
                     await asyncio.to_thread(brokers[1].kill)
         async with asyncio.timeout(PATIENCE_S):
             await reading
-
-    try:
-        asyncio.run(run())
     finally:
         brokers[1].restart()
     for found in got.values():  # a consumer may see a record again, in the same order
