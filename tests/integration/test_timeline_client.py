@@ -207,16 +207,19 @@ def test_wrong_types_and_a_closed_timeline_are_told(broker: Broker, timeline: Ti
         closed.count()
 
 
-async def test_an_asyncio_timeline_ends_with_close_and_belongs_to_its_loop(broker: Broker, timeline: Timeline) -> None:
+async def test_an_asyncio_timeline_ends_with_close(broker: Broker, timeline: Timeline) -> None:
+    async with AsyncTimeline(broker.grpc, timeline.topic) as opened:
+        assert await opened.count() == 0
+    with pytest.raises(errors.TimelineError, match="closed; open another one"):
+        await opened.count()
+    with pytest.raises(errors.TimelineError, match="closed; open another one"):
+        await anext(opened.work())
+
+
+def test_an_asyncio_timeline_belongs_to_its_loop(broker: Broker, timeline: Timeline) -> None:
     async def used(opened: AsyncTimeline) -> None:
         assert await opened.count() == 0
 
-    async with AsyncTimeline(broker.grpc, timeline.topic) as opened:
-        await used(opened)
-    with pytest.raises(errors.TimelineError, match="closed; open another one"):
-        await used(opened)
-    with pytest.raises(errors.TimelineError, match="closed; open another one"):
-        await anext(opened.work())
     shared = AsyncTimeline(broker.grpc, timeline.topic)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         first.run(used(shared))

@@ -22,7 +22,13 @@ from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.groups.core.messages import JoinRequest
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model import broker_settings
-from tidemill.model.errors import CoordinatorLoadInProgress, NotCoordinator, NotLeaderOrFollower, TidemillError
+from tidemill.model.errors import (
+    CoordinatorLoadInProgress,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    TidemillError,
+    TransactionalIdNotFound,
+)
 from tidemill.model.topic_settings import parse
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from tidemill.streams.core.insync import Term
@@ -60,7 +66,9 @@ async def leader(line: Line) -> AsyncIterator[BrokerNode]:
 def _serves(broker: BrokerNode) -> bool:
     try:
         broker.groups.fetch("g", None)
-        broker.transactions.select()
+        broker.transactions.describe("t")
+    except TransactionalIdNotFound:
+        pass  # its coordinator has read the journal
     except TidemillError:
         return False
     return broker.view.partition("orders", 0).leads
