@@ -56,8 +56,8 @@ collect: setup
 	@$(BIN)/pytest -qq --collect-only >/dev/null 2>&1 || true
 
 # A test that fails while others run is run once more, alone. So is a test whose process ended without a result
-# (tests/unreported.py). A test that fails twice fails the run. Only status 1 means that pytest has recorded the failed
-# tests. Status 5 of the second try means that none is left: a replacement process has already passed the test.
+# (tests/support/unreported.py). A test that fails twice fails the run. Only status 1 means that pytest has recorded the
+# failed tests. Status 5 of the second try means that none is left: a replacement process has already passed the test.
 unit: setup
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { \
 	  test $$? -eq 1 || exit 1; \

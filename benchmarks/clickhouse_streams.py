@@ -3,7 +3,8 @@
     python -m benchmarks.clickhouse_streams [--full] [--records 300000] [--producers 50] [--servers host:port,...]
 
 `--servers` also measures ClickHouse servers. Each run creates a database `bench_...` and does not delete it. Without a
-server, run `python -m tests.clickhouse_front FOLDER 8123` in another terminal: the HTTP front of the tests over chDB.
+server, run `python -m tests.support.clickhouse_front FOLDER 8123` in another terminal: the HTTP front of the tests over
+chDB.
 
 librdkafka produces orders of about 150 bytes as JSON, with acks=all. `cold` reads after a restart, so that nothing is
 in the broker's memory. In the last case many producers send one record at a time, and one insert serves all of them.

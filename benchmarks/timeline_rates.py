@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import uvloop
-from tests.postgres import running_postgres
+from tests.support.postgres import running_postgres
 
 from benchmarks.machine import head
 from tidemill.client.timelines import AsyncLease, AsyncTimeline, Message

@@ -54,7 +54,7 @@ from tidemill.timelines.sqlite import merge, sweep
 from tidemill.timelines.sqlite.tables import BLOCK
 
 if TYPE_CHECKING:
-    from tests.postgres import Postgres
+    from tests.support.postgres import Postgres
 
 BATCH = 1_000
 FILL_BATCH = 10_000
@@ -279,7 +279,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def started(stack: ExitStack) -> "Postgres":
     """A server for this run."""
-    from tests.postgres import running_postgres
+    from tests.support.postgres import running_postgres
 
     print("server:", ", ".join(f"{name}={value}" for name, value in SERVER.items()), flush=True)
     return stack.enter_context(running_postgres(durable=True, **SERVER))

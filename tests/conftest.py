@@ -1,18 +1,20 @@
 """Setup for all tests: logging, Hypothesis, and how tests are divided among processes."""
 
+import asyncio
 import gc
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+import uvloop
 from hypothesis import HealthCheck, settings
-from tests import retried, unreported
+from tests.support import retried, unreported, virtual_loop, virtual_timelines
 from xdist.scheduler import LoadFileScheduling
 
 from tidemill.app.logs import configure
@@ -94,6 +96,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: next((rank for place, rank in places.items() if item.nodeid.startswith(place)), len(SLOW))
     )
+
+
+LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,  # the loop of a broker in production
+    "virtual": virtual_loop.VirtualLoop,  # without sockets and threads
+    "virtual_selector": virtual_timelines.VirtualLoop,
+}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    marker = item.get_closest_marker("event_loop")
+    name = marker.args[0] if marker else "asyncio"
+    return {name: LOOPS[name]}
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc] # untyped

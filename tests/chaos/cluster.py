@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,8 +11,9 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos.disks import Disks, disks
 from tests.chaos.hosts import Hosts, hosts
-from tests.etcd import Etcd, running_etcd
-from tests.postgres import free_port
+from tests.support.etcd import Etcd, running_etcd
+from tests.support.postgres import free_port
+from tests.support.waiting import eventually
 
 from tidemill.testing.child import Child
 
@@ -91,14 +91,12 @@ class Cluster:
 
     def settle(self, within_s: float = 60.0) -> None:
         """Wait until every partition has a leader and all its replicas in sync."""
+        eventually(self._in_sync, "not in sync", within_s=within_s, interval_s=0.2)
+
+    def _in_sync(self) -> bool:
         assert self._admin is not None
-        end = time.monotonic() + within_s
-        while True:
-            parts = self._admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions.values()
-            if all(part.leader > 0 and len(part.isrs) == BROKERS for part in parts):
-                return
-            assert time.monotonic() < end, f"not in sync: {[(part.leader, part.isrs) for part in parts]}"
-            time.sleep(0.2)
+        parts = self._admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions.values()
+        return all(part.leader > 0 and len(part.isrs) == BROKERS for part in parts)
 
     def kill(self, number: int) -> None:
         """Kill a broker with SIGKILL."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.cluster.brokers import Brokers, running_brokers
-from tests.integration.command_line import CommandLine
+from tests.support.cluster_processes import Brokers, running_brokers
+from tests.support.command_line import CommandLine
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from tests.cluster.brokers import Brokers, eventually, running_brokers
-from tests.integration.system_clock import SystemClock, system_clock
+from tests.support.cluster_processes import Brokers, running_brokers
+from tests.support.system_clock import SystemClock, system_clock
+from tests.support.waiting import eventually
 
 __all__ = ["system_clock"]
 
@@ -38,13 +39,12 @@ def test_the_broker_with_the_wrong_clock_is_in_doubt(
         eventually(
             lambda: {one["kind"] for one in clock_of(brokers, 1)["differences"]} == {"brokers", "coordination"},
             "the clocks are compared",
-            WAIT_S,
         )
         assert {clock_of(brokers, number)["state"] for number in (1, 2, 3)} == {"trusted"}
         brokers.stop(3)
         system_clock.jump("+1h")
         brokers.start(3)
-        eventually(lambda: kinds(brokers, 3) == {"jump", "brokers", "coordination"}, "broker 3 is in doubt", WAIT_S)
+        eventually(lambda: kinds(brokers, 3) == {"jump", "brokers", "coordination"}, "broker 3 is in doubt")
         assert clock_of(brokers, 3)["accepted_in_ms"] is None, "others disagree: time alone does not end it"
         assert not kinds(brokers, 1)
         assert not kinds(brokers, 2)

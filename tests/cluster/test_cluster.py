@@ -10,9 +10,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from tests.cluster.brokers import TTL_MS, WAIT_S, Brokers, eventually
-from tests.integration.command_line import CommandLine
-from tests.integration.raw_batches import Numbered
+from tests.support.cluster_processes import TTL_MS, WAIT_S, Brokers
+from tests.support.command_line import CommandLine
+from tests.support.raw_batches import Numbered
+from tests.support.waiting import eventually
 
 from tidemill.client.kafka import KafkaClient
 
@@ -154,7 +155,7 @@ def test_a_killed_broker_takes_nothing_along(brokers: Brokers, tidemill: Command
     assert sorted(map(int, read_all(brokers, "kept", 601, "afresh"))) == list(range(601))
 
 
-def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
+async def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
     """aiokafka, with its stock settings: the group's offsets are where they were."""
     create(brokers.address(1), "asyncio", 3)
     leader = partitions_of(brokers.address(1), "asyncio")[0][0]
@@ -181,7 +182,7 @@ def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
         return sorted(found)
 
     try:
-        assert asyncio.run(asyncio.wait_for(scenario(), 2 * WAIT_S)) == list(range(30, 60))
+        assert await asyncio.wait_for(scenario(), 2 * WAIT_S) == list(range(30, 60))
     finally:
         brokers.start(leader)
 

@@ -4,7 +4,8 @@ import time
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.cluster.brokers import WAIT_S, Brokers, eventually, running_brokers
+from tests.support.cluster_processes import WAIT_S, Brokers, running_brokers
+from tests.support.waiting import eventually
 
 from tidemill import Message, Timeline
 

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.cluster.brokers import Brokers, eventually, running_brokers
-from tests.integration.command_line import CommandLine
-from tests.integration.pages import ROOT, blocks, commands
-from tests.integration.reader import NOT_RUN, Reader
+from tests.support.cluster_processes import Brokers, running_brokers
+from tests.support.command_line import CommandLine
+from tests.support.doc_pages import ROOT, blocks, commands
+from tests.support.doc_reader import NOT_RUN, Reader
+from tests.support.waiting import eventually
 
 VICTIM = 2
 

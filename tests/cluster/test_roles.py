@@ -12,9 +12,10 @@ import pytest
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.cluster.brokers import TTL_MS, WAIT_S, Brokers, eventually, running_brokers
-from tests.integration.command_line import CommandLine
-from tests.postgres import running_postgres
+from tests.support.cluster_processes import TTL_MS, WAIT_S, Brokers, running_brokers
+from tests.support.command_line import CommandLine
+from tests.support.postgres import running_postgres
+from tests.support.waiting import eventually
 
 from tidemill import Consumer, Message, Timeline, TopicProducer
 from tidemill.wire.grpc import broker_pb2, broker_pb2_grpc, timeline_pb2, timeline_pb2_grpc

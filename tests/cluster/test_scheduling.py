@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.cluster.brokers import WAIT_S, Brokers, eventually, running_brokers
-from tests.postgres import running_postgres
+from tests.support.cluster_processes import WAIT_S, Brokers, running_brokers
+from tests.support.postgres import running_postgres
+from tests.support.waiting import eventually
 
 from tidemill.model.topics import WAITING
 

@@ -6,9 +6,10 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from tests.cluster.brokers import WAIT_S, Brokers, eventually, running_brokers
-from tests.integration.command_line import CommandLine
-from tests.postgres import running_postgres
+from tests.support.cluster_processes import WAIT_S, Brokers, running_brokers
+from tests.support.command_line import CommandLine
+from tests.support.postgres import running_postgres
+from tests.support.waiting import eventually
 
 from tidemill import Message, Timeline
 from tidemill.model.errors import TidemillError
@@ -70,7 +71,7 @@ def test_two_brokers_share_a_timeline_out_and_one_takes_over_when_the_other_is_k
         eventually(
             lambda: set(crew[1].done) | set(completed) | crew[2].in_doubt >= set(bodies),
             "the rest is not delivered",
-            30,
+            within_s=30,
         )
         eventually(lambda: len(brokers.keys("consumers/reminders/")) == 2, "the lost broker's consumers stay")
         for each in crew.values():

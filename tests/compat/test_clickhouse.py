@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 from tests.compat.clients import Aiokafka, Client, Confluent, KafkaPython, Sent
-from tests.compat.crowd import quick_groups
 from tests.compat.storage import TABLES
 from tests.compat.test_clients import (
     test_admin,
@@ -29,6 +28,7 @@ from tests.compat.test_transactions import (
     test_an_open_transaction_is_seen_by_nobody_who_asks_for_committed,
     test_offsets_of_a_transaction_become_visible_with_its_commit,
 )
+from tests.support.group_members import quick_groups
 
 from tidemill.testing import Broker
 

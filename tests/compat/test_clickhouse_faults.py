@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.compat.proxy import CuttingProxy
 from tests.compat.storage import TABLES, Storage
 from tests.compat.test_cuts import (
     proxy,
@@ -12,6 +11,7 @@ from tests.compat.test_cuts import (
     test_an_idempotent_producer_writes_every_record_once_and_in_order,
 )
 from tests.compat.test_transactions import test_a_copy_loop_is_exactly_once_over_aborts_and_kills
+from tests.support.cutting_proxy import CuttingProxy
 
 from tidemill.testing import Broker
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.compat.crowd import quick_groups
 from tests.compat.storage import TABLES, Storage
 from tests.compat.test_groups import (
     impatient,
@@ -21,6 +20,7 @@ from tests.compat.test_groups import (
     test_who_comes_later_goes_on_where_the_others_stopped,
     topic,
 )
+from tests.support.group_members import quick_groups
 
 from tidemill.testing import Broker
 

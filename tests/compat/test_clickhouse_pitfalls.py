@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 from kafka import KafkaAdminClient
-from tests.compat.crowd import produce, quick_groups
 from tests.compat.storage import TABLES
 from tests.compat.test_pitfalls import (
     member,
@@ -18,6 +17,7 @@ from tests.compat.test_pitfalls import (
     test_the_topics_own_limit_of_a_batch_counts,
     topic,
 )
+from tests.support.group_members import produce, quick_groups
 
 from tidemill.testing import Broker
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from tests.compat.crowd import WAIT_S, create_topic
-from tests.compat.proxy import Cut, CuttingProxy
 from tests.compat.storage import Storage
+from tests.support.cutting_proxy import Cut, CuttingProxy
+from tests.support.group_members import WAIT_S, create_topic
 
 from tidemill.testing import Broker
 

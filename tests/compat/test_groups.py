@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, TopicPartition
-from tests.compat.crowd import WAIT_S, Crowd, admin, create_topic, grow_topic, produce, quick_groups
 from tests.compat.storage import Storage
+from tests.support.group_members import WAIT_S, Crowd, admin, create_topic, grow_topic, produce, quick_groups
 
 from tidemill.testing import Broker
 

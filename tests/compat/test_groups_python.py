@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.compat.crowd import WAIT_S, create_topic, produce, quick_groups
+from tests.support.group_members import WAIT_S, create_topic, produce, quick_groups
+from tests.support.waiting import eventually_async
 
 from tidemill.testing import Broker
 
@@ -18,13 +19,6 @@ PARTITIONS = 4
 def broker() -> Iterator[Broker]:
     with Broker(process=True, settings=quick_groups()) as broker:
         yield broker
-
-
-async def until(condition: Any, what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {WAIT_S} s"
-        await asyncio.sleep(0.05)
 
 
 class TestAiokafka:
@@ -41,7 +35,7 @@ class TestAiokafka:
             **config,
         )
 
-    def test_two_share_and_one_takes_over(self, broker: Broker) -> None:
+    async def test_two_share_and_one_takes_over(self, broker: Broker) -> None:
         topic = "aiokafka.share"
         create_topic(broker.bootstrap_servers, topic, PARTITIONS)
         produce(broker.bootstrap_servers, topic, PARTITIONS, 10)
@@ -50,26 +44,26 @@ class TestAiokafka:
             first, second = self.consumer(broker, topic), self.consumer(broker, topic)
             await first.start()
             try:
-                await until(lambda: len(first.assignment()) == PARTITIONS, "the first has all")
+                await eventually_async(lambda: len(first.assignment()) == PARTITIONS, "the first has all")
                 seen = 0
                 while seen < PARTITIONS * 10:
                     seen += sum(map(len, (await first.getmany(timeout_ms=500)).values()))
                 await first.commit()
                 await second.start()
-                await until(
+                await eventually_async(
                     lambda: len(first.assignment()) == len(second.assignment()) == PARTITIONS // 2, "both have half"
                 )
                 assert not first.assignment() & second.assignment()
                 assert await second.committed(next(iter(second.assignment()))) == 10
                 await second.stop()
-                await until(lambda: len(first.assignment()) == PARTITIONS, "the first has all again")
+                await eventually_async(lambda: len(first.assignment()) == PARTITIONS, "the first has all again")
             finally:
                 await second.stop()
                 await first.stop()
 
-        asyncio.run(asyncio.wait_for(scene(), WAIT_S * 2))
+        await asyncio.wait_for(scene(), WAIT_S * 2)
 
-    def test_a_static_member_comes_back(self, broker: Broker) -> None:
+    async def test_a_static_member_comes_back(self, broker: Broker) -> None:
         topic = "aiokafka.static"
         create_topic(broker.bootstrap_servers, topic, PARTITIONS)
 
@@ -78,11 +72,11 @@ class TestAiokafka:
                 consumer = self.consumer(broker, topic, group_instance_id="one")
                 await consumer.start()
                 try:
-                    await until(lambda: len(consumer.assignment()) == PARTITIONS, "it has all")  # noqa: B023 - awaited here
+                    await eventually_async(lambda: len(consumer.assignment()) == PARTITIONS, "it has all")  # noqa: B023 - awaited here
                 finally:
                     await consumer.stop()
 
-        asyncio.run(asyncio.wait_for(scene(), WAIT_S * 2))
+        await asyncio.wait_for(scene(), WAIT_S * 2)
 
 
 POLL_MS = 1_000

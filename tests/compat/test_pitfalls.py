@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from kafka import KafkaAdminClient
-from tests.compat.crowd import WAIT_S, admin, create_topic, produce, quick_groups
+from tests.support.group_members import WAIT_S, admin, create_topic, produce, quick_groups
 
 from tidemill.testing import Broker
 

@@ -2,9 +2,8 @@
 
 import random
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.copiers import COPIERS, Job
 from tests.compat.storage import Storage
+from tests.support.waiting import eventually
 
 from tidemill.testing import Broker
 
@@ -68,13 +68,6 @@ def read_all(bootstrap: str, topic: str, isolation: str = "read_committed") -> d
             ended.add(message.partition())
     consumer.close()
     return seen
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def transactional(bootstrap: str, name: str, **more: Any) -> Producer:
@@ -190,7 +183,7 @@ def test_a_transaction_that_its_producer_left_is_aborted_in_time(broker: Broker)
     plain = Producer({"bootstrap.servers": bootstrap})
     plain.produce("left", b"behind it", partition=0)
     plain.flush(WAIT_S)
-    wait_for(lambda: read_all(bootstrap, "left")[0] == [b"behind it"], "the transaction does not time out")
+    eventually(lambda: read_all(bootstrap, "left")[0] == [b"behind it"], "the transaction does not time out")
     with pytest.raises(KafkaException):
         left.commit_transaction(WAIT_S)
     assert read_all(bootstrap, "left")[0] == [b"behind it"]

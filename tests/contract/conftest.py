@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.etcd import Etcd, running_etcd
-from tests.postgres import Postgres, running_postgres
+from tests.support.etcd import Etcd, running_etcd
+from tests.support.postgres import Postgres, running_postgres
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,12 @@
 """Rows that the engine lets expire by itself, also while no broker runs: what the next one must still know."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 import pytest
 from tests.contract.test_stream_log import NOW, World, batch, embedded
+from tests.support.waiting import eventually_async
 
 from tidemill.model.errors import KafkaStorageError
 from tidemill.model.topic_settings import parse
@@ -40,83 +40,77 @@ async def expiry() -> set[int]:
     return set(found["at"].to_pylist())
 
 
-def play(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await ClickHouseStore(embedded(), lambda: NOW, BrokerRun("0", uuid4().hex)).remove_topic("orders")
-        async with asyncio.timeout(WAIT_S * 3):
-            await scenario()
-
-    asyncio.run(main())
+@pytest.fixture(autouse=True)
+async def _no_topic() -> None:
+    await ClickHouseStore(embedded(), lambda: NOW, BrokerRun("0", uuid4().hex)).remove_topic("orders")
 
 
-def test_offsets_of_rows_that_expired_while_nobody_ran_are_not_given_again() -> None:
-    async def scenario() -> None:
-        _, log = await opened(retention_ms=str(RETENTION_MS))
-        for value in (b"a", b"b", b"c"):
-            await log.leader.append(batch(value), acks=-1)
-        given = 3
-        for life in (1, 2):
-            await expire()
-            now_ms = NOW + life * (RETENTION_MS + 1000)
-            _, log = await opened(now_ms, retention_ms=str(RETENTION_MS))
-            end_offset = log.log_end_offset
-            assert log.log_start_offset == end_offset >= given
-            assert (await log.leader.append(batch(b"d"), acks=-1)).base_offset == end_offset
-            await log.leader.append(batch(b"e"), acks=-1)
-            given = end_offset + 2
-            _, again = await opened(now_ms, retention_ms=str(RETENTION_MS))
-            assert (again.log_start_offset, again.log_end_offset) == (end_offset, given)
-
-    play(scenario)
+async def test_offsets_of_rows_that_expired_while_nobody_ran_are_not_given_again() -> None:
+    _, log = await opened(retention_ms=str(RETENTION_MS))
+    for value in (b"a", b"b", b"c"):
+        await log.leader.append(batch(value), acks=-1)
+    given = 3
+    for life in (1, 2):
+        await expire()
+        now_ms = NOW + life * (RETENTION_MS + 1000)
+        _, log = await opened(now_ms, retention_ms=str(RETENTION_MS))
+        end_offset = log.log_end_offset
+        assert log.log_start_offset == end_offset >= given
+        assert (await log.leader.append(batch(b"d"), acks=-1)).base_offset == end_offset
+        await log.leader.append(batch(b"e"), acks=-1)
+        given = end_offset + 2
+        _, again = await opened(now_ms, retention_ms=str(RETENTION_MS))
+        assert (again.log_start_offset, again.log_end_offset) == (end_offset, given)
 
 
-def test_nothing_is_left_out_when_nothing_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_left_out_when_nothing_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_: Sequence[BatchRows]) -> None:
         raise KafkaStorageError("no room")
 
-    async def scenario() -> None:
-        world, log = await opened(retention_ms=str(RETENTION_MS))
-        assert isinstance(world.store, ClickHouseStore)
-        monkeypatch.setattr(world.store._shared[0].committer, "store", fail)
-        with pytest.raises(KafkaStorageError):
-            await log.leader.append(batch(b"refused"), acks=-1)
-        _, log = await opened(retention_ms=str(RETENTION_MS))
-        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
-        await log.leader.append(batch(b"a", b"b"), acks=-1)
-        await log.close()
-        await expire()
-        _, log = await opened(NOW + 10 * RETENTION_MS, retention_ms=str(RETENTION_MS))
-        assert log.log_end_offset == 2, "a log that was closed knows its end"
-
-    play(scenario)
+    world, log = await opened(retention_ms=str(RETENTION_MS))
+    assert isinstance(world.store, ClickHouseStore)
+    monkeypatch.setattr(world.store._shared[0].committer, "store", fail)
+    with pytest.raises(KafkaStorageError):
+        await log.leader.append(batch(b"refused"), acks=-1)
+    _, log = await opened(retention_ms=str(RETENTION_MS))
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    await log.leader.append(batch(b"a", b"b"), acks=-1)
+    await log.close()
+    await expire()
+    _, log = await opened(NOW + 10 * RETENTION_MS, retention_ms=str(RETENTION_MS))
+    assert log.log_end_offset == 2, "a log that was closed knows its end"
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_rows_of_a_topic_that_is_compacted_from_now_on_do_not_expire(killed: bool) -> None:
-    async def until(condition: Callable[[set[int]], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not condition(await expiry()):  # noqa: ASYNC110 -- the engine works in its own time
-                await asyncio.sleep(0.05)
+async def test_rows_of_a_topic_that_is_compacted_from_now_on_do_not_expire(killed: bool) -> None:
+    async def expires_earlier() -> bool:
+        return EXPIRES_MAX_S not in await expiry()
 
-    async def scenario() -> None:
-        world, log = await opened(retention_ms=str(RETENTION_MS))
-        await log.leader.append(batch(b"a"), acks=-1)
-        assert EXPIRES_MAX_S not in await expiry()
-        if killed:
-            world, log = await opened(cleanup_policy="compact")
-        else:
-            log.apply_settings(parse({"cleanup.policy": "compact"}))
-        await log.leader.append(batch(b"b"), acks=-1)
-        await log.maintain(world.now_ms)
-        await until({EXPIRES_MAX_S}.__eq__)
-        log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
-        await log.leader.append(batch(b"c"), acks=-1)
-        assert await expiry() == {EXPIRES_MAX_S}, "of two rows the newer one never expires first"
-        await log.maintain(world.now_ms)
-        await until(lambda found: EXPIRES_MAX_S not in found)
-        await log.close()
+    world, log = await opened(retention_ms=str(RETENTION_MS))
+    await log.leader.append(batch(b"a"), acks=-1)
+    assert EXPIRES_MAX_S not in await expiry()
+    if killed:
+        world, log = await opened(cleanup_policy="compact")
+    else:
+        log.apply_settings(parse({"cleanup.policy": "compact"}))
+    await log.leader.append(batch(b"b"), acks=-1)
+    await log.maintain(world.now_ms)
+    await expires_at(EXPIRES_MAX_S)
+    log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
+    await log.leader.append(batch(b"c"), acks=-1)
+    assert await expiry() == {EXPIRES_MAX_S}, "of two rows the newer one never expires first"
+    await log.maintain(world.now_ms)
+    await eventually_async(expires_earlier)
+    await log.close()
 
-    play(scenario)
+
+async def expires_at(second: int) -> None:
+    """Wait for the engine, which changes rows in the background."""
+
+    async def reached() -> bool:
+        return await expiry() == {second}
+
+    await eventually_async(reached)
 
 
 def store_in_doubt(now_ms: int, trusted: Callable[[], bool]) -> World:
@@ -127,62 +121,45 @@ def store_in_doubt(now_ms: int, trusted: Callable[[], bool]) -> World:
 
 @pytest.mark.parametrize("wrong_by_ms", [-30 * DAY_MS, 30 * DAY_MS])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_rows_that_come_while_the_clock_is_in_doubt_count_from_its_end(wrong_by_ms: int, restarted: bool) -> None:
-    async def scenario() -> None:
-        is_trusted = False
+async def test_rows_that_come_while_the_clock_is_in_doubt_count_from_its_end(wrong_by_ms: int, restarted: bool) -> None:
+    is_trusted = False
+    world = store_in_doubt(NOW + wrong_by_ms, lambda: is_trusted)
+    log = await world.open(0, retention_ms=str(RETENTION_MS), **ANY_TIME)
+    await log.leader.append(batch(b"a"), acks=-1)
+    assert await expiry() == {EXPIRES_UNKNOWN_S}
+    if restarted:
         world = store_in_doubt(NOW + wrong_by_ms, lambda: is_trusted)
         log = await world.open(0, retention_ms=str(RETENTION_MS), **ANY_TIME)
-        await log.leader.append(batch(b"a"), acks=-1)
-        assert await expiry() == {EXPIRES_UNKNOWN_S}
-        if restarted:
-            world = store_in_doubt(NOW + wrong_by_ms, lambda: is_trusted)
-            log = await world.open(0, retention_ms=str(RETENTION_MS), **ANY_TIME)
-        await log.maintain(world.now_ms, tasks=MaintenanceTasks(by_time=False))
-        is_trusted = True
-        await log.leader.append(batch(b"b"), acks=-1)
-        assert await expiry() == {EXPIRES_UNKNOWN_S}, "of two rows the newer one never expires first"
-        await log.maintain(NOW, tasks=MaintenanceTasks(retain=False))
-        expected = (NOW + RETENTION_MS) // 1000 + 1
-        async with asyncio.timeout(WAIT_S):
-            while await expiry() != {expected}:  # noqa: ASYNC110 -- the engine works in its own time
-                await asyncio.sleep(0.05)
-
-    play(scenario)
+    await log.maintain(world.now_ms, tasks=MaintenanceTasks(by_time=False))
+    is_trusted = True
+    await log.leader.append(batch(b"b"), acks=-1)
+    assert await expiry() == {EXPIRES_UNKNOWN_S}, "of two rows the newer one never expires first"
+    await log.maintain(NOW, tasks=MaintenanceTasks(retain=False))
+    await expires_at((NOW + RETENTION_MS) // 1000 + 1)
 
 
-def test_a_changed_retention_does_not_take_the_wrong_time_of_a_row() -> None:
-    async def scenario() -> None:
-        world = store_in_doubt(NOW - 30 * DAY_MS, lambda: False)
-        log = await world.open(0, retention_ms="-1", **ANY_TIME)
-        await log.leader.append(batch(b"a"), acks=-1)
-        log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
-        await log.maintain(NOW, tasks=MaintenanceTasks(retain=False))
-        async with asyncio.timeout(WAIT_S):
-            while await expiry() != {(NOW + RETENTION_MS) // 1000 + 1}:  # noqa: ASYNC110 -- as above
-                await asyncio.sleep(0.05)
-
-    play(scenario)
+async def test_a_changed_retention_does_not_take_the_wrong_time_of_a_row() -> None:
+    world = store_in_doubt(NOW - 30 * DAY_MS, lambda: False)
+    log = await world.open(0, retention_ms="-1", **ANY_TIME)
+    await log.leader.append(batch(b"a"), acks=-1)
+    log.apply_settings(parse({"retention.ms": str(RETENTION_MS)}))
+    await log.maintain(NOW, tasks=MaintenanceTasks(retain=False))
+    await expires_at((NOW + RETENTION_MS) // 1000 + 1)
 
 
-def test_offsets_are_not_given_again_by_a_broker_whose_clock_is_behind() -> None:
-    async def scenario() -> None:
-        _, log = await opened(retention_ms=str(RETENTION_MS))
-        await log.leader.append(batch(b"a"), acks=-1)
-        await expire()
-        log = await store_in_doubt(NOW - 30 * DAY_MS, lambda: False).open(0, retention_ms=str(RETENTION_MS))
-        assert log.log_end_offset >= 1
-
-    play(scenario)
+async def test_offsets_are_not_given_again_by_a_broker_whose_clock_is_behind() -> None:
+    _, log = await opened(retention_ms=str(RETENTION_MS))
+    await log.leader.append(batch(b"a"), acks=-1)
+    await expire()
+    log = await store_in_doubt(NOW - 30 * DAY_MS, lambda: False).open(0, retention_ms=str(RETENTION_MS))
+    assert log.log_end_offset >= 1
 
 
-def test_the_embedded_engine_deletes_no_row_by_its_own_clock() -> None:
-    async def scenario() -> None:
-        long_ago_ms = time.time_ns() // 1_000_000 - 30 * DAY_MS
-        any_time = {"message_timestamp_after_max_ms": str(2**62)}
-        _, log = await opened(long_ago_ms, retention_ms=str(RETENTION_MS), **any_time)
-        await log.leader.append(batch(b"old by the clock of the machine"), acks=-1)
-        assert max(await expiry()) * 1000 < time.time_ns() // 1_000_000
-        await embedded().command("OPTIMIZE TABLE messages FINAL", server=0)
-        assert await expiry() != set(), "the row is there: the clock may be wrong"
-
-    play(scenario)
+async def test_the_embedded_engine_deletes_no_row_by_its_own_clock() -> None:
+    long_ago_ms = time.time_ns() // 1_000_000 - 30 * DAY_MS
+    any_time = {"message_timestamp_after_max_ms": str(2**62)}
+    _, log = await opened(long_ago_ms, retention_ms=str(RETENTION_MS), **any_time)
+    await log.leader.append(batch(b"old by the clock of the machine"), acks=-1)
+    assert max(await expiry()) * 1000 < time.time_ns() // 1_000_000
+    await embedded().command("OPTIMIZE TABLE messages FINAL", server=0)
+    assert await expiry() != set(), "the row is there: the clock may be wrong"

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.etcd import Etcd
+from tests.support.etcd import Etcd
 
 from tidemill.cluster.etcd import EtcdCoordination
 from tidemill.cluster.etcd.date import date_of
@@ -26,28 +26,16 @@ WAIT_S = 30
 TTL_MS = 60_000
 MINUTE_MS = 60_000
 
-Scenario = Callable[[Coordination], Awaitable[None]]
-Run = Callable[[Scenario], None]
-
 
 @pytest.fixture(params=["local", "etcd"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Runs a scenario on a coordination that holds nothing."""
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Coordination]:
+    """A coordination that holds nothing."""
     url = request.getfixturevalue("etcd").new_folder() if request.param == "etcd" else ""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Coordination]:
-        store: Coordination = EtcdCoordination(url) if url else await LocalCoordination.open(tmp_path)
-        try:
-            yield store
-        finally:
-            await store.close()
-
-    async def main(scenario: Scenario) -> None:
-        async with asyncio.timeout(WAIT_S), opened() as store:
-            await scenario(store)
-
-    return lambda scenario: asyncio.run(main(scenario))
+    opened: Coordination = EtcdCoordination(url) if url else await LocalCoordination.open(tmp_path)
+    try:
+        yield opened
+    finally:
+        await opened.close()
 
 
 async def put(store: Coordination, key: str, value: bytes | None, revision: int = 0) -> int:
@@ -64,127 +52,103 @@ def over(session: CoordinationSession) -> bool:
     return not session.alive
 
 
-def test_a_write_counts_only_on_the_revision_it_names(run: Run) -> None:
-    async def scenario(store: Coordination) -> None:
-        assert await store.get("a") is None
-        first = await put(store, "a", b"1")
-        assert await store.compare_and_put("a", b"2", 0) is None
-        assert await store.compare_and_put("b", b"2", first) is None
-        assert await store.get("a") == VersionedValue(b"1", first)
-        second = await put(store, "a", b"2", first)
-        assert second > first
-        third = await put(store, "a", None, second)
-        assert third > second
-        assert await store.get("a") is None
-        assert await put(store, "a", b"", 0) > third
-        assert await store.get("a") is not None
-
-    run(scenario)
+async def test_a_write_counts_only_on_the_revision_it_names(store: Coordination) -> None:
+    assert await store.get("a") is None
+    first = await put(store, "a", b"1")
+    assert await store.compare_and_put("a", b"2", 0) is None
+    assert await store.compare_and_put("b", b"2", first) is None
+    assert await store.get("a") == VersionedValue(b"1", first)
+    second = await put(store, "a", b"2", first)
+    assert second > first
+    third = await put(store, "a", None, second)
+    assert third > second
+    assert await store.get("a") is None
+    assert await put(store, "a", b"", 0) > third
+    assert await store.get("a") is not None
 
 
-def test_one_of_many_wins(run: Run) -> None:
-    async def scenario(store: Coordination) -> None:
-        results = await asyncio.gather(*(store.compare_and_put("leader", b"%d" % each, 0) for each in range(20)))
-        assert sum(result is not None for result in results) == 1
-
-    run(scenario)
+async def test_one_of_many_wins(store: Coordination) -> None:
+    results = await asyncio.gather(*(store.compare_and_put("leader", b"%d" % each, 0) for each in range(20)))
+    assert sum(result is not None for result in results) == 1
 
 
-def test_a_prefix_is_listed_at_one_revision(run: Run) -> None:
-    async def scenario(store: Coordination) -> None:
-        await put(store, "topics/b", b"2")
-        last = await put(store, "topics/a", b"1")
-        await put(store, "topic", b"x")
-        listing = await store.get_prefix("topics/")
-        assert {key: entry.value for key, entry in listing.entries.items()} == {"topics/a": b"1", "topics/b": b"2"}
-        assert listing.entries["topics/a"].revision == last
-        assert listing.revision >= last
-        assert set((await store.get_prefix("")).entries) == {"topics/a", "topics/b", "topic"}
-
-    run(scenario)
+async def test_a_prefix_is_listed_at_one_revision(store: Coordination) -> None:
+    await put(store, "topics/b", b"2")
+    last = await put(store, "topics/a", b"1")
+    await put(store, "topic", b"x")
+    listing = await store.get_prefix("topics/")
+    assert {key: entry.value for key, entry in listing.entries.items()} == {"topics/a": b"1", "topics/b": b"2"}
+    assert listing.entries["topics/a"].revision == last
+    assert listing.revision >= last
+    assert set((await store.get_prefix("")).entries) == {"topics/a", "topics/b", "topic"}
 
 
-def test_a_watch_begins_right_behind_a_listing(run: Run) -> None:
-    async def scenario(store: Coordination) -> None:
-        first = await put(store, "topics/a", b"1")
-        listing = await store.get_prefix("topics/")
-        await put(store, "other", b"x")
-        second = await put(store, "topics/a", b"2", first)
-        third = await put(store, "topics/b", b"3")
-        fourth = await put(store, "topics/a", None, second)
-        changes = store.watch("topics/", listing.revision)
-        assert await take(changes, 3) == [
-            Changed("topics/a", b"2", second),
-            Changed("topics/b", b"3", third),
-            Changed("topics/a", None, fourth),
-        ]
-        late = asyncio.ensure_future(anext(changes))
-        fifth = await put(store, "topics/c", b"5")
-        assert await late == Changed("topics/c", b"5", fifth)
-
-    run(scenario)
+async def test_a_watch_begins_right_behind_a_listing(store: Coordination) -> None:
+    first = await put(store, "topics/a", b"1")
+    listing = await store.get_prefix("topics/")
+    await put(store, "other", b"x")
+    second = await put(store, "topics/a", b"2", first)
+    third = await put(store, "topics/b", b"3")
+    fourth = await put(store, "topics/a", None, second)
+    changes = store.watch("topics/", listing.revision)
+    assert await take(changes, 3) == [
+        Changed("topics/a", b"2", second),
+        Changed("topics/b", b"3", third),
+        Changed("topics/a", None, fourth),
+    ]
+    late = asyncio.ensure_future(anext(changes))
+    fifth = await put(store, "topics/c", b"5")
+    assert await late == Changed("topics/c", b"5", fifth)
 
 
-def test_two_watches_see_the_same(run: Run) -> None:
-    async def scenario(store: Coordination) -> None:
-        start = (await store.get_prefix("")).revision
-        watches = [store.watch("", start) for _ in range(2)]
-        reading = [asyncio.ensure_future(take(watch, 50)) for watch in watches]
-        for number in range(50):
-            await put(store, f"key{number}", b"%d" % number)
-        first, second = await asyncio.gather(*reading)
-        assert first == second
-        assert [change.value for change in first] == [b"%d" % number for number in range(50)]
-
-    run(scenario)
+async def test_two_watches_see_the_same(store: Coordination) -> None:
+    start = (await store.get_prefix("")).revision
+    watches = [store.watch("", start) for _ in range(2)]
+    reading = [asyncio.ensure_future(take(watch, 50)) for watch in watches]
+    for number in range(50):
+        await put(store, f"key{number}", b"%d" % number)
+    first, second = await asyncio.gather(*reading)
+    assert first == second
+    assert [change.value for change in first] == [b"%d" % number for number in range(50)]
 
 
-def test_a_session_takes_its_keys_along(run: Run) -> None:
-    async def scenario(store: Coordination) -> None:
-        kept = await put(store, "kept", b"1")
-        async with store.session(TTL_MS) as session:
-            assert session.alive
-            written = await store.compare_and_put("brokers/1", b"here", 0, session=session)
-            assert written is not None
-            assert await store.get("brokers/1") == VersionedValue(b"here", written)
-            changes = store.watch("brokers/", written)
-        assert over(session)
-        await session.ended()
-        gone = await anext(changes)
-        assert (gone.key, gone.value) == ("brokers/1", None)
-        assert gone.revision > written
-        assert await store.get("brokers/1") is None
-        assert await store.get("kept") == VersionedValue(b"1", kept)
-
-    run(scenario)
+async def test_a_session_takes_its_keys_along(store: Coordination) -> None:
+    kept = await put(store, "kept", b"1")
+    async with store.session(TTL_MS) as session:
+        assert session.alive
+        written = await store.compare_and_put("brokers/1", b"here", 0, session=session)
+        assert written is not None
+        assert await store.get("brokers/1") == VersionedValue(b"here", written)
+        changes = store.watch("brokers/", written)
+    assert over(session)
+    await session.ended()
+    gone = await anext(changes)
+    assert (gone.key, gone.value) == ("brokers/1", None)
+    assert gone.revision > written
+    assert await store.get("brokers/1") is None
+    assert await store.get("kept") == VersionedValue(b"1", kept)
 
 
-def test_a_guard_fences_who_lost_it(run: Run) -> None:
-    async def scenario(store: Coordination) -> None:
-        mine = await put(store, "controller", b"1")
-        guard = KeyGuard("controller", mine)
-        first = await store.compare_and_put("state", b"a", 0, guard=guard)
-        assert first is not None
-        theirs = await put(store, "controller", b"2", mine)
-        assert await store.compare_and_put("state", b"b", first, guard=guard) is None
-        assert await store.get("state") == VersionedValue(b"a", first)
-        assert await store.compare_and_put("state", b"c", first, guard=KeyGuard("controller", theirs)) is not None
-
-    run(scenario)
+async def test_a_guard_fences_who_lost_it(store: Coordination) -> None:
+    mine = await put(store, "controller", b"1")
+    guard = KeyGuard("controller", mine)
+    first = await store.compare_and_put("state", b"a", 0, guard=guard)
+    assert first is not None
+    theirs = await put(store, "controller", b"2", mine)
+    assert await store.compare_and_put("state", b"b", first, guard=guard) is None
+    assert await store.get("state") == VersionedValue(b"a", first)
+    assert await store.compare_and_put("state", b"c", first, guard=KeyGuard("controller", theirs)) is not None
 
 
-def test_any_value_comes_back(run: Run) -> None:
-    async def scenario(store: Coordination) -> None:
-        for number, value in zip(count(), (b"", b"\xff\x00\n\r", "grüße".encode(), b"x" * 100_000), strict=False):
-            key = f"values/ü{number}"
-            assert await store.get(key) is None
-            revision = await put(store, key, value)
-            assert await store.get(key) == VersionedValue(value, revision)
-
-    run(scenario)
+async def test_any_value_comes_back(store: Coordination) -> None:
+    for number, value in zip(count(), (b"", b"\xff\x00\n\r", "grüße".encode(), b"x" * 100_000), strict=False):
+        key = f"values/ü{number}"
+        assert await store.get(key) is None
+        revision = await put(store, key, value)
+        assert await store.get(key) == VersionedValue(value, revision)
 
 
-def test_what_was_answered_is_there_for_the_next(tmp_path: Path, etcd: Etcd) -> None:
+async def test_what_was_answered_is_there_for_the_next(tmp_path: Path, etcd: Etcd) -> None:
     url = etcd.new_folder()
 
     async def write_and_read(open_one: Callable[[], AbstractAsyncContextManager[Coordination]]) -> None:
@@ -206,22 +170,19 @@ def test_what_was_answered_is_there_for_the_next(tmp_path: Path, etcd: Etcd) -> 
         yield store
         await store.close()
 
-    asyncio.run(write_and_read(local))
-    asyncio.run(write_and_read(on_etcd))
+    await write_and_read(local)
+    await write_and_read(on_etcd)
 
 
-def test_the_clock_of_etcd_is_read(etcd: Etcd) -> None:
-    async def read() -> None:
-        store = EtcdCoordination(etcd.new_folder())
-        try:
-            reading = await store.clock()
-        finally:
-            await store.close()
-        assert reading is not None
-        assert abs(reading.ms - time.time() * 1000) < MINUTE_MS  # both run on this machine
-        assert reading.error_ms == 500
-
-    asyncio.run(read())
+async def test_the_clock_of_etcd_is_read(etcd: Etcd) -> None:
+    store = EtcdCoordination(etcd.new_folder())
+    try:
+        reading = await store.clock()
+    finally:
+        await store.close()
+    assert reading is not None
+    assert abs(reading.ms - time.time() * 1000) < MINUTE_MS  # both run on this machine
+    assert reading.error_ms == 500
 
 
 def test_a_head_without_a_date_says_nothing() -> None:

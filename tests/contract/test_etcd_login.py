@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.etcd import Certificates, Etcd, running_etcd
+from tests.support.etcd import Certificates, Etcd, running_etcd
 
 pytest.importorskip("aetcd")
 
@@ -56,33 +56,30 @@ async def _switch_on(url: str) -> None:
     await channels.close()
 
 
-def test_who_has_everything_reads_writes_watches_and_keeps_a_session(guarded: Etcd, ours: Certificates) -> None:
-    async def scenario() -> None:
-        store = EtcdCoordination(address(guarded, ours, f"{USER}:{QUOTED}@"))
-        seen = asyncio.Event()
+async def test_who_has_everything_reads_writes_watches_and_keeps_a_session(guarded: Etcd, ours: Certificates) -> None:
+    store = EtcdCoordination(address(guarded, ours, f"{USER}:{QUOTED}@"))
+    seen = asyncio.Event()
 
-        async def watch() -> None:
-            async for change in store.watch("", 0):
-                if change.key == "again":
-                    seen.set()
+    async def watch() -> None:
+        async for change in store.watch("", 0):
+            if change.key == "again":
+                seen.set()
 
-        watching = asyncio.create_task(watch())
-        async with store.session(2_000) as session:
-            first = await store.compare_and_put("held", b"1", 0, session=session)
-            assert first is not None
-            await asyncio.sleep(2.5)  # longer than it lives without being renewed
-            assert session.alive
-            assert await store.get("held") is not None
-            for line in store._channels._open.values():
-                line.login = (("token", "forgotten by etcd"),)
-            assert await store.compare_and_put("again", b"2", 0) is not None, "it asks for another token"
-        assert await store.get("held") is None
-        async with asyncio.timeout(20):
-            await seen.wait()
-        watching.cancel()
-        await store.close()
-
-    asyncio.run(scenario())
+    watching = asyncio.create_task(watch())
+    async with store.session(2_000) as session:
+        first = await store.compare_and_put("held", b"1", 0, session=session)
+        assert first is not None
+        await asyncio.sleep(2.5)  # longer than it lives without being renewed
+        assert session.alive
+        assert await store.get("held") is not None
+        for line in store._channels._open.values():
+            line.login = (("token", "forgotten by etcd"),)
+        assert await store.compare_and_put("again", b"2", 0) is not None, "it asks for another token"
+    assert await store.get("held") is None
+    async with asyncio.timeout(20):
+        await seen.wait()
+    watching.cancel()
+    await store.close()
 
 
 @pytest.mark.parametrize(
@@ -92,17 +89,14 @@ def test_who_has_everything_reads_writes_watches_and_keeps_a_session(guarded: Et
         ("", "permission denied"),
     ],
 )
-def test_who_is_not_known_is_refused(guarded: Etcd, ours: Certificates, login: str, said: str) -> None:
-    async def scenario() -> str:
-        store = EtcdCoordination(address(guarded, ours, login), answer_s=2)
-        try:
-            with pytest.raises(CoordinationAway) as refused:
-                await store.get("held")
-        finally:
-            await store.close()
-        return str(refused.value)
-
-    told = asyncio.run(scenario())
+async def test_who_is_not_known_is_refused(guarded: Etcd, ours: Certificates, login: str, said: str) -> None:
+    store = EtcdCoordination(address(guarded, ours, login), answer_s=2)
+    try:
+        with pytest.raises(CoordinationAway) as refused:
+            await store.get("held")
+    finally:
+        await store.close()
+    told = str(refused.value)
     assert said in told
     assert "wrong" not in told
 

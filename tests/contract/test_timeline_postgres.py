@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import asyncpg
 import pytest
-from tests.postgres import Postgres, behind, running_postgres
+from tests.support.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreTooNew, StoreUnavailable
 from tidemill.timelines.core.lease import Cancel, Claim, CommandOutcome, Complete
@@ -40,16 +40,13 @@ async def make_line(store: PostgresStore) -> None:
     await store.govern(MakeReady("line"))
 
 
-def test_brokers_that_start_together_make_one_schema_and_one_timeline(postgres: Postgres) -> None:
-    async def run() -> None:
-        async with stores(postgres.new_database(), 4) as brokers:
-            made = await asyncio.gather(*(store.govern(Create("line")) for store in brokers))
-            assert len({line.number for line in made if line is not None}) == 1
-
-    asyncio.run(run())
+async def test_brokers_that_start_together_make_one_schema_and_one_timeline(postgres: Postgres) -> None:
+    async with stores(postgres.new_database(), 4) as brokers:
+        made = await asyncio.gather(*(store.govern(Create("line")) for store in brokers))
+        assert len({line.number for line in made if line is not None}) == 1
 
 
-def test_two_brokers_never_lease_or_keep_a_message_twice(postgres: Postgres) -> None:
+async def test_two_brokers_never_lease_or_keep_a_message_twice(postgres: Postgres) -> None:
     async def broker(store: PostgresStore, name: str, won: dict[str, str]) -> None:
         while page := await store.find("line", now_ms=NOW, limit=50, bodies=True):
             free = [one for one in page if one.due_ms <= NOW]
@@ -64,18 +61,15 @@ def test_two_brokers_never_lease_or_keep_a_message_twice(postgres: Postgres) -> 
             outcomes = await store.settle("line", [Complete(s.seq, s.token) for _, s in mine], now_ms=NOW)
             assert set(outcomes) <= {CommandOutcome.DONE}
 
-    async def run() -> None:
-        async with stores(postgres.new_database(), 2) as brokers:
-            await make_line(brokers[0])
-            batch = [new(f"m{index}") for index in range(500)]
-            kept = await asyncio.gather(*(store.schedule("line", batch) for store in brokers))
-            assert sum(not answer.duplicate for answers in kept for answer in answers) == len(batch)
-            assert [answer.seq for answer in kept[0]] == [answer.seq for answer in kept[1]]
-            won: dict[str, str] = {}
-            await asyncio.gather(*(broker(store, f"b{index}", won) for index, store in enumerate(brokers)))
-            assert len(won) == len(batch)
-
-    asyncio.run(run())
+    async with stores(postgres.new_database(), 2) as brokers:
+        await make_line(brokers[0])
+        batch = [new(f"m{index}") for index in range(500)]
+        kept = await asyncio.gather(*(store.schedule("line", batch) for store in brokers))
+        assert sum(not answer.duplicate for answers in kept for answer in answers) == len(batch)
+        assert [answer.seq for answer in kept[0]] == [answer.seq for answer in kept[1]]
+        won: dict[str, str] = {}
+        await asyncio.gather(*(broker(store, f"b{index}", won) for index, store in enumerate(brokers)))
+        assert len(won) == len(batch)
 
 
 LEASED_ANEW = """
@@ -92,37 +86,31 @@ INSERT INTO tidemill.changed
     [("token", CommandOutcome.DONE, 0), ("version + 1", CommandOutcome.STALE, 1)],
     ids=["extended", "taken-by-another"],
 )
-def test_a_completion_that_waited_goes_by_the_lease_as_it_is_then(
+async def test_a_completion_that_waited_goes_by_the_lease_as_it_is_then(
     postgres: Postgres, token: str, outcome: CommandOutcome, left: int
 ) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with stores(url, 1) as (store,):
-            await make_line(store)
-            [kept] = await store.schedule("line", [new("m")])
-            [lease] = await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
-            assert lease is not None
-            settle = store.settle("line", [Complete(kept.seq, lease.token)], now_ms=NOW)
-            assert await behind(url, settle, LEASED_ANEW.format(token=token)) == [outcome]
-            assert len(await store.find("line", now_ms=NOW, limit=10)) == left
-            assert await store.tally("line", now_ms=NOW) == [left]
-
-    asyncio.run(run())
+    url = postgres.new_database()
+    async with stores(url, 1) as (store,):
+        await make_line(store)
+        [kept] = await store.schedule("line", [new("m")])
+        [lease] = await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
+        assert lease is not None
+        settle = store.settle("line", [Complete(kept.seq, lease.token)], now_ms=NOW)
+        assert await behind(url, settle, LEASED_ANEW.format(token=token)) == [outcome]
+        assert len(await store.find("line", now_ms=NOW, limit=10)) == left
+        assert await store.tally("line", now_ms=NOW) == [left]
 
 
-def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with stores(url, 1) as (store,):
-            await make_line(store)
-            [kept] = await store.schedule("line", [new("m")])
-            lease = f"INSERT INTO tidemill.changed VALUES ({kept.seq}, 1, 1, {NOW + 9}, {NOW}, 'other', 2, 2, 1, {NOW})"
-            acquire = store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
-            assert await behind(url, acquire, lease) == [None]
-            [message] = await store.find("line", now_ms=NOW, limit=10)
-            assert (message.holder, message.due_ms) == ("other", NOW + 9)
-
-    asyncio.run(run())
+async def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with stores(url, 1) as (store,):
+        await make_line(store)
+        [kept] = await store.schedule("line", [new("m")])
+        lease = f"INSERT INTO tidemill.changed VALUES ({kept.seq}, 1, 1, {NOW + 9}, {NOW}, 'other', 2, 2, 1, {NOW})"
+        acquire = store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
+        assert await behind(url, acquire, lease) == [None]
+        [message] = await store.find("line", now_ms=NOW, limit=10)
+        assert (message.holder, message.due_ms) == ("other", NOW + 9)
 
 
 @pytest.mark.parametrize(
@@ -137,93 +125,78 @@ def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(postgr
     ],
     ids=["first-leases", "completions", "claims", "states", "removals", "burials"],
 )
-def test_messages_are_looked_up_by_their_place_also_where_there_were_none_when_the_server_counted(
+async def test_messages_are_looked_up_by_their_place_also_where_there_were_none_when_the_server_counted(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, statement: str, values: tuple[object, ...]
 ) -> None:
     monkeypatch.setattr(sort, "FRESH_MIN", 2_000)
     monkeypatch.setattr(sort, "FRESH_PER_PAGE", 0)
 
-    async def run() -> None:
-        url = postgres.new_database()
-        async with stores(url, 1) as (store,):
-            await make_line(store)
-            store.sorter.now_ms = 0
-            for turn in range(2):
-                await store.schedule("line", [new(f"{turn}-{index}") for index in range(2_000)])
-                await store.sorter.finish()
-            connection = await asyncpg.connect(url, server_settings=PLANNING)
-            await connection.execute("ANALYZE tidemill.fresh, tidemill.sorted, tidemill.changed")
-            plan = [row[0] for row in await connection.fetch(f"EXPLAIN {statement}", *values)]
-            await connection.close()
-            at = "Index Cond: ((timeline = '1'::bigint) AND (ROW(due_ms, seq) >= ROW("
-            for table in ("fresh", "sorted"):
-                (place,) = [place for place, step in enumerate(plan) if f"using {table}_order on" in step]
-                assert plan[place + 1].strip().startswith(at), plan
-            assert not any("changed_order" in step or "_ids" in step for step in plan), plan
-
-    asyncio.run(run())
+    url = postgres.new_database()
+    async with stores(url, 1) as (store,):
+        await make_line(store)
+        store.sorter.now_ms = 0
+        for turn in range(2):
+            await store.schedule("line", [new(f"{turn}-{index}") for index in range(2_000)])
+            await store.sorter.finish()
+        connection = await asyncpg.connect(url, server_settings=PLANNING)
+        await connection.execute("ANALYZE tidemill.fresh, tidemill.sorted, tidemill.changed")
+        plan = [row[0] for row in await connection.fetch(f"EXPLAIN {statement}", *values)]
+        await connection.close()
+        at = "Index Cond: ((timeline = '1'::bigint) AND (ROW(due_ms, seq) >= ROW("
+        for table in ("fresh", "sorted"):
+            (place,) = [place for place, step in enumerate(plan) if f"using {table}_order on" in step]
+            assert plan[place + 1].strip().startswith(at), plan
+        assert not any("changed_order" in step or "_ids" in step for step in plan), plan
 
 
-def test_schedules_that_race_in_opposite_order_both_succeed(postgres: Postgres) -> None:
-    async def run() -> None:
-        async with stores(postgres.new_database(), 2) as (one, two):
-            await make_line(one)
-            for turn in range(20):
-                batch = [new(f"{turn}-{index}") for index in range(20)]
-                answers = await asyncio.gather(one.schedule("line", batch), two.schedule("line", batch[::-1]))
-                assert [kept.seq for kept in answers[0]] == [kept.seq for kept in answers[1]][::-1]
-
-    asyncio.run(run())
+async def test_schedules_that_race_in_opposite_order_both_succeed(postgres: Postgres) -> None:
+    async with stores(postgres.new_database(), 2) as (one, two):
+        await make_line(one)
+        for turn in range(20):
+            batch = [new(f"{turn}-{index}") for index in range(20)]
+            answers = await asyncio.gather(one.schedule("line", batch), two.schedule("line", batch[::-1]))
+            assert [kept.seq for kept in answers[0]] == [kept.seq for kept in answers[1]][::-1]
 
 
-def test_a_schedule_never_slips_into_a_timeline_that_is_going(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with stores(url, 2) as (one, two):
-            await make_line(one)
-            batches = [one.schedule("line", [new(f"m{index}")]) for index in range(30)]
-            results = await asyncio.gather(*batches, two.govern(Delete("line")), return_exceptions=True)
-            assert results
-            while await two.govern(Purge("line", 7)) is not None:
-                pass
-            connection = await asyncpg.connect(url)
-            left = await connection.fetchval("SELECT count(*) FROM tidemill.fresh")
-            await connection.close()
-            assert left == 0
-
-    asyncio.run(run())
+async def test_a_schedule_never_slips_into_a_timeline_that_is_going(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with stores(url, 2) as (one, two):
+        await make_line(one)
+        batches = [one.schedule("line", [new(f"m{index}")]) for index in range(30)]
+        results = await asyncio.gather(*batches, two.govern(Delete("line")), return_exceptions=True)
+        assert results
+        while await two.govern(Purge("line", 7)) is not None:
+            pass
+        connection = await asyncpg.connect(url)
+        left = await connection.fetchval("SELECT count(*) FROM tidemill.fresh")
+        await connection.close()
+        assert left == 0
 
 
-def test_the_servers_clock_is_told(postgres: Postgres) -> None:
-    async def run() -> None:
-        async with stores(postgres.new_database(), 1) as (store,):
-            first, second = await store.catalogue(), await store.catalogue()
-            assert first.now_ms is not None
-            assert second.now_ms is not None
-            assert 1_600_000_000_000 < first.now_ms <= second.now_ms
-
-    asyncio.run(run())
+async def test_the_servers_clock_is_told(postgres: Postgres) -> None:
+    async with stores(postgres.new_database(), 1) as (store,):
+        first, second = await store.catalogue(), await store.catalogue()
+        assert first.now_ms is not None
+        assert second.now_ms is not None
+        assert 1_600_000_000_000 < first.now_ms <= second.now_ms
 
 
-def test_a_schema_from_the_future_is_refused(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with stores(url, 1):
-            connection = await asyncpg.connect(url)
-            await connection.execute("UPDATE tidemill.schema_version SET version = 99")
-            await connection.close()
-        with pytest.raises(StoreTooNew, match="99"):
-            await open_store(url)
-
-    asyncio.run(run())
+async def test_a_schema_from_the_future_is_refused(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with stores(url, 1):
+        connection = await asyncpg.connect(url)
+        await connection.execute("UPDATE tidemill.schema_version SET version = 99")
+        await connection.close()
+    with pytest.raises(StoreTooNew, match="99"):
+        await open_store(url)
 
 
-def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable):
-        asyncio.run(open_store("postgresql://nobody@127.0.0.1:1/none"))
+        await open_store("postgresql://nobody@127.0.0.1:1/none")
 
 
-def test_an_immediate_stop_loses_nothing_acknowledged_and_the_store_comes_back() -> None:
+async def test_an_immediate_stop_loses_nothing_acknowledged_and_the_store_comes_back() -> None:
     async def run(server: Postgres) -> None:
         async with stores(server.new_database(), 1) as (store,):
             await make_line(store)
@@ -237,7 +210,7 @@ def test_an_immediate_stop_loses_nothing_acknowledged_and_the_store_comes_back()
             assert await store.settle("line", [Cancel("m1")], now_ms=NOW) == [CommandOutcome.DONE]
 
     with running_postgres(durable=True) as server:
-        asyncio.run(run(server))
+        await run(server)
 
 
 async def _until_available(store: PostgresStore) -> list[int]:
@@ -349,43 +322,40 @@ UPDATE tidemill.schema_version SET version = 4;
     [VERSION_1, VERSION_2, VERSION_3, VERSION_4],
     ids=["version-1", "version-2", "version-3", "version-4"],
 )
-def test_a_database_of_an_earlier_version_is_brought_to_this_one(postgres: Postgres, tables: str) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        connection = await asyncpg.connect(url)
-        await connection.execute(tables)
-        await connection.close()
-        async with stores(url, 2) as (store, _):
-            found = await store.find("line", now_ms=NOW, limit=10, bodies=True)
-            assert found == [
-                TimedMessage(1, "free", NOW, NOW, 7, "g", None, 0, 1, 0, 4, b"k", b"free"),
-                TimedMessage(3, "released", NOW + 2_000, NOW - 2_000, 9, "g", None, 2, 3, 1, 4, None, b"rele"),
-                TimedMessage(2, "held", NOW + 5_000, NOW - 1_000, 8, "g", "w", 4, 4, 2, 4, None, b"held"),
-            ]
-            assert await store.tally("line", now_ms=NOW) == [3]
-            assert await store.tally("line", Selection(status=MessageStatus.LEASED), now_ms=NOW) == [1]
-            assert await store.settle("line", [Complete(2, 4), Complete(3, 2)], now_ms=NOW) == [
-                CommandOutcome.DONE,
-                CommandOutcome.STALE,
-            ]
-            [lease] = await store.acquire("line", [Claim(1, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
-            assert lease is not None
-            [again] = await store.schedule("line", [new("next")])
-            assert again.seq == 4
-        async with stores(url, 1) as (store,):
-            assert [one.id for one in await store.find("line", now_ms=NOW, limit=10)] == ["next", "free", "released"]
-        connection = await asyncpg.connect(url)
-        assert await connection.fetchval("SELECT to_regclass('tidemill.messages')") is None, "an old broker goes on"
-        shapes = [await connection.fetch(SHAPE, table) for table in ("fresh", "sorted")]
-        assert shapes[0] == shapes[1]
-        assert sorted(row[0] for row in await connection.fetch(INDEXES)) == [
-            "changed_order",
-            "changed_pkey",
-            "fresh_ids",
-            "fresh_order",
-            "sorted_ids",
-            "sorted_order",
+async def test_a_database_of_an_earlier_version_is_brought_to_this_one(postgres: Postgres, tables: str) -> None:
+    url = postgres.new_database()
+    connection = await asyncpg.connect(url)
+    await connection.execute(tables)
+    await connection.close()
+    async with stores(url, 2) as (store, _):
+        found = await store.find("line", now_ms=NOW, limit=10, bodies=True)
+        assert found == [
+            TimedMessage(1, "free", NOW, NOW, 7, "g", None, 0, 1, 0, 4, b"k", b"free"),
+            TimedMessage(3, "released", NOW + 2_000, NOW - 2_000, 9, "g", None, 2, 3, 1, 4, None, b"rele"),
+            TimedMessage(2, "held", NOW + 5_000, NOW - 1_000, 8, "g", "w", 4, 4, 2, 4, None, b"held"),
         ]
-        await connection.close()
-
-    asyncio.run(run())
+        assert await store.tally("line", now_ms=NOW) == [3]
+        assert await store.tally("line", Selection(status=MessageStatus.LEASED), now_ms=NOW) == [1]
+        assert await store.settle("line", [Complete(2, 4), Complete(3, 2)], now_ms=NOW) == [
+            CommandOutcome.DONE,
+            CommandOutcome.STALE,
+        ]
+        [lease] = await store.acquire("line", [Claim(1, 1, "w", NOW + 1_000, NOW)], now_ms=NOW)
+        assert lease is not None
+        [again] = await store.schedule("line", [new("next")])
+        assert again.seq == 4
+    async with stores(url, 1) as (store,):
+        assert [one.id for one in await store.find("line", now_ms=NOW, limit=10)] == ["next", "free", "released"]
+    connection = await asyncpg.connect(url)
+    assert await connection.fetchval("SELECT to_regclass('tidemill.messages')") is None, "an old broker goes on"
+    shapes = [await connection.fetch(SHAPE, table) for table in ("fresh", "sorted")]
+    assert shapes[0] == shapes[1]
+    assert sorted(row[0] for row in await connection.fetch(INDEXES)) == [
+        "changed_order",
+        "changed_pkey",
+        "fresh_ids",
+        "fresh_order",
+        "sorted_ids",
+        "sorted_order",
+    ]
+    await connection.close()

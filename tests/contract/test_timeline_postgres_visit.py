@@ -1,9 +1,7 @@
 """A visit to PostgreSQL: who answers, and what is there; nothing is changed."""
 
-import asyncio
-
 import pytest
-from tests.postgres import Postgres
+from tests.support.postgres import Postgres
 
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.postgres import open_store
@@ -11,21 +9,18 @@ from tidemill.timelines.postgres.probe import visit
 from tidemill.timelines.postgres.schema import VERSION
 
 
-def test_a_visitor_sees_the_tables_and_makes_none(postgres: Postgres) -> None:
-    async def scenario() -> None:
-        url = postgres.new_database()
-        before = await visit(url)
-        assert (before.schema, before.newest) == (0, VERSION)
-        assert before.server[0].isdigit()
-        assert await visit(url) == before
-        store = await open_store(url)
-        await store.close()
-        assert (await visit(url)).schema == VERSION
-
-    asyncio.run(scenario())
+async def test_a_visitor_sees_the_tables_and_makes_none(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    before = await visit(url)
+    assert (before.schema, before.newest) == (0, VERSION)
+    assert before.server[0].isdigit()
+    assert await visit(url) == before
+    store = await open_store(url)
+    await store.close()
+    assert (await visit(url)).schema == VERSION
 
 
 @pytest.mark.parametrize("where", ["nobody@127.0.0.1:1/tests", "tidemill@127.0.0.1:{port}/nothing"])
-def test_who_does_not_answer_is_told(postgres: Postgres, where: str) -> None:
+async def test_who_does_not_answer_is_told(postgres: Postgres, where: str) -> None:
     with pytest.raises(StoreUnavailable, match="PostgreSQL: "):
-        asyncio.run(visit(f"postgresql://{where.format(port=postgres.port)}"))
+        await visit(f"postgresql://{where.format(port=postgres.port)}")

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import asyncpg
 import pytest
-from tests.postgres import Postgres, behind, running_postgres
+from tests.support.postgres import Postgres, behind, running_postgres
 
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.core.lease import Cancel, Claim, Command, CommandOutcome, Complete, Move
@@ -61,41 +61,35 @@ async def listed(store: PostgresStore) -> list[TimedMessage]:
 
 
 @pytest.mark.usefixtures("sorts_soon")
-def test_rows_lie_in_the_order_of_the_timeline_afterwards(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with lines(url) as (store,):
-            draw = random.Random(1)
-            batch = [new(f"m{index}", draw.randrange(FAR, FAR + 10_000)) for index in range(100)]
-            await store.schedule("line", batch)
-            before = await listed(store)
-            await store.sorter.finish()
-            rows = await asked(url, "SELECT due_ms FROM tidemill.sorted ORDER BY ctid")
-            assert [due_ms for (due_ms,) in rows] == sorted(one.due_ms for one in batch)
-            assert await asked(url, "SELECT FROM tidemill.fresh") == []
-            assert await listed(store) == before
-
-    asyncio.run(run())
+async def test_rows_lie_in_the_order_of_the_timeline_afterwards(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with lines(url) as (store,):
+        draw = random.Random(1)
+        batch = [new(f"m{index}", draw.randrange(FAR, FAR + 10_000)) for index in range(100)]
+        await store.schedule("line", batch)
+        before = await listed(store)
+        await store.sorter.finish()
+        rows = await asked(url, "SELECT due_ms FROM tidemill.sorted ORDER BY ctid")
+        assert [due_ms for (due_ms,) in rows] == sorted(one.due_ms for one in batch)
+        assert await asked(url, "SELECT FROM tidemill.fresh") == []
+        assert await listed(store) == before
 
 
 @pytest.mark.usefixtures("sorts_soon")
-def test_messages_that_may_be_wanted_now_are_left_alone(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with lines(url) as (store,):
-            store.sorter.now_ms = None
-            await store.schedule("line", [new("moved", FAR + 1)])
-            assert await store.settle("line", [Move("moved", NOW)], now_ms=NOW) == [CommandOutcome.DONE]
-            store.sorter.now_ms = NOW
-            await store.schedule("line", [new("near", FAR - 1), new("far", FAR)])
-            await store.sorter.finish()
-            assert await asked(url, "SELECT id FROM tidemill.fresh ORDER BY id") == [("moved",), ("near",)]
-            assert [one.id for one in await listed(store)] == ["moved", "near", "far"]
-
-    asyncio.run(run())
+async def test_messages_that_may_be_wanted_now_are_left_alone(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with lines(url) as (store,):
+        store.sorter.now_ms = None
+        await store.schedule("line", [new("moved", FAR + 1)])
+        assert await store.settle("line", [Move("moved", NOW)], now_ms=NOW) == [CommandOutcome.DONE]
+        store.sorter.now_ms = NOW
+        await store.schedule("line", [new("near", FAR - 1), new("far", FAR)])
+        await store.sorter.finish()
+        assert await asked(url, "SELECT id FROM tidemill.fresh ORDER BY id") == [("moved",), ("near",)]
+        assert [one.id for one in await listed(store)] == ["moved", "near", "far"]
 
 
-def test_nothing_is_sorted_before_enough_is_there_or_the_time_is_known(
+async def test_nothing_is_sorted_before_enough_is_there_or_the_time_is_known(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sort, "FRESH_MIN", 3)
@@ -106,17 +100,14 @@ def test_nothing_is_sorted_before_enough_is_there_or_the_time_is_known(
         await store.sorter.finish()
         return len(await asked(url, "SELECT FROM tidemill.sorted"))
 
-    async def run() -> None:
-        url = postgres.new_database()
-        async with lines(url) as (store,):
-            assert await sorted_rows(url, store, "ab") == 0
-            assert await sorted_rows(url, store, "c") == 3
-            store.sorter.now_ms = None
-            assert await sorted_rows(url, store, "defg") == 3
-            await store.catalogue()
-            assert store.sorter.now_ms is not None
-
-    asyncio.run(run())
+    url = postgres.new_database()
+    async with lines(url) as (store,):
+        assert await sorted_rows(url, store, "ab") == 0
+        assert await sorted_rows(url, store, "c") == 3
+        store.sorter.now_ms = None
+        assert await sorted_rows(url, store, "defg") == 3
+        await store.catalogue()
+        assert store.sorter.now_ms is not None
 
 
 async def while_sorted(url: str, call: Awaitable[T]) -> T:
@@ -124,36 +115,30 @@ async def while_sorted(url: str, call: Awaitable[T]) -> T:
     return await behind(url, call, sort._STEP, 1, 0, 0, 1_000)
 
 
-def test_a_message_is_cancelled_or_moved_that_was_being_sorted(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with lines(url) as (store,):
-            await store.schedule("line", [new("a", FAR), new("b", FAR)])
-            commands: list[Command] = [Cancel("a"), Move("b", FAR + 5)]
-            assert await while_sorted(url, store.settle("line", commands, now_ms=NOW)) == [CommandOutcome.DONE] * 2
-            assert [(one.id, one.due_ms) for one in await listed(store)] == [("b", FAR + 5)]
-            assert await store.tally("line", now_ms=NOW) == [1]
-
-    asyncio.run(run())
+async def test_a_message_is_cancelled_or_moved_that_was_being_sorted(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with lines(url) as (store,):
+        await store.schedule("line", [new("a", FAR), new("b", FAR)])
+        commands: list[Command] = [Cancel("a"), Move("b", FAR + 5)]
+        assert await while_sorted(url, store.settle("line", commands, now_ms=NOW)) == [CommandOutcome.DONE] * 2
+        assert [(one.id, one.due_ms) for one in await listed(store)] == [("b", FAR + 5)]
+        assert await store.tally("line", now_ms=NOW) == [1]
 
 
-def test_a_message_that_was_being_sorted_is_not_kept_twice(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with lines(url) as (store,):
-            [kept] = await store.schedule("line", [new("a", FAR)])
-            again, other = await while_sorted(url, store.schedule("line", [new("a", FAR + 1), new("b", FAR + 1)]))
-            assert (again.seq, again.due_ms, again.duplicate) == (kept.seq, FAR, True)
-            assert not other.duplicate
-            assert [one.id for one in await listed(store)] == ["a", "b"]
-            [third] = await store.schedule("line", [new("a", FAR + 2)])
-            assert (third.seq, third.duplicate) == (kept.seq, True)
-
-    asyncio.run(run())
+async def test_a_message_that_was_being_sorted_is_not_kept_twice(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with lines(url) as (store,):
+        [kept] = await store.schedule("line", [new("a", FAR)])
+        again, other = await while_sorted(url, store.schedule("line", [new("a", FAR + 1), new("b", FAR + 1)]))
+        assert (again.seq, again.due_ms, again.duplicate) == (kept.seq, FAR, True)
+        assert not other.duplicate
+        assert [one.id for one in await listed(store)] == ["a", "b"]
+        [third] = await store.schedule("line", [new("a", FAR + 2)])
+        assert (third.seq, third.duplicate) == (kept.seq, True)
 
 
 @pytest.mark.usefixtures("sorts_soon")
-def test_brokers_lose_nothing_and_double_nothing_while_one_sorts(postgres: Postgres) -> None:
+async def test_brokers_lose_nothing_and_double_nothing_while_one_sorts(postgres: Postgres) -> None:
     """Clocks of brokers that are wrong let them lease what is being sorted: a lease may fail then, but no message."""
     seed = random.randrange(10**6)
     print("seed", seed)
@@ -179,40 +164,34 @@ def test_brokers_lose_nothing_and_double_nothing_while_one_sorts(postgres: Postg
             assert await store.settle("line", commands, now_ms=FAR + 1_000) == [CommandOutcome.DONE] * len(mine)
             done += [one.id for one in mine]
 
-    async def run() -> None:
-        draw = random.Random(seed)
-        done: list[str] = []
-        scheduled = asyncio.Event()
-        async with lines(postgres.new_database(), 2) as brokers:
-            workers = [asyncio.ensure_future(works(one, f"w{n}", done, scheduled)) for n, one in enumerate(brokers)]
-            await schedules(brokers[0], draw)
-            scheduled.set()
-            async with asyncio.timeout(WAIT_SECONDS):
-                await asyncio.gather(*workers)
-            assert sorted(done) == sorted(names)
-            assert await brokers[1].tally("line", now_ms=NOW) == [0]
-
-    asyncio.run(run())
+    draw = random.Random(seed)
+    done: list[str] = []
+    scheduled = asyncio.Event()
+    async with lines(postgres.new_database(), 2) as brokers:
+        workers = [asyncio.ensure_future(works(one, f"w{n}", done, scheduled)) for n, one in enumerate(brokers)]
+        await schedules(brokers[0], draw)
+        scheduled.set()
+        async with asyncio.timeout(WAIT_SECONDS):
+            await asyncio.gather(*workers)
+        assert sorted(done) == sorted(names)
+        assert await brokers[1].tally("line", now_ms=NOW) == [0]
 
 
 @pytest.mark.usefixtures("sorts_soon")
-def test_a_pass_that_is_cut_off_loses_nothing(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with lines(url) as (store,):
-            await store.schedule("line", [new(f"m{index}", FAR + index) for index in range(200)])
-        moved = len(await asked(url, "SELECT FROM tidemill.sorted"))
-        async with lines(url) as (store,):
-            assert moved < len(await listed(store)) == 200
-            await store.schedule("line", [new("one more", FAR)])
-            await store.sorter.finish()
-            assert len(await asked(url, "SELECT FROM tidemill.sorted")) == 201
-
-    asyncio.run(run())
+async def test_a_pass_that_is_cut_off_loses_nothing(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with lines(url) as (store,):
+        await store.schedule("line", [new(f"m{index}", FAR + index) for index in range(200)])
+    moved = len(await asked(url, "SELECT FROM tidemill.sorted"))
+    async with lines(url) as (store,):
+        assert moved < len(await listed(store)) == 200
+        await store.schedule("line", [new("one more", FAR)])
+        await store.sorter.finish()
+        assert len(await asked(url, "SELECT FROM tidemill.sorted")) == 201
 
 
 @pytest.mark.usefixtures("sorts_soon")
-def test_a_server_that_is_stopped_hard_in_the_middle_of_a_pass_has_every_message_once() -> None:
+async def test_a_server_that_is_stopped_hard_in_the_middle_of_a_pass_has_every_message_once() -> None:
     async def schedules(store: PostgresStore, kept: list[str]) -> None:
         for turn in range(10**6):
             names = [f"{turn}-{index}" for index in range(20)]
@@ -238,23 +217,20 @@ def test_a_server_that_is_stopped_hard_in_the_middle_of_a_pass_has_every_message
             assert await store.tally("line", now_ms=NOW) == [len(found)]
 
     with running_postgres(durable=True) as server:
-        asyncio.run(run(server))
+        await run(server)
 
 
 @pytest.mark.usefixtures("sorts_soon")
-def test_a_sorted_timeline_is_purged_as_a_whole(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with lines(url) as (store,):
-            for index in range(30):
-                await store.schedule("line", [new(f"m{index}", FAR if index % 2 else NOW)])
-                await store.sorter.finish()
-            [one, *_] = await listed(store)
-            await store.acquire("line", [Claim(one.seq, one.version, "w", NOW + 9, one.due_ms)], now_ms=NOW)
-            await store.govern(Delete("line"))
-            while await store.govern(Purge("line", 7)) is not None:
-                pass
-            for table in ("fresh", "sorted", "changed"):
-                assert await asked(url, f"SELECT FROM tidemill.{table}") == []
-
-    asyncio.run(run())
+async def test_a_sorted_timeline_is_purged_as_a_whole(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with lines(url) as (store,):
+        for index in range(30):
+            await store.schedule("line", [new(f"m{index}", FAR if index % 2 else NOW)])
+            await store.sorter.finish()
+        [one, *_] = await listed(store)
+        await store.acquire("line", [Claim(one.seq, one.version, "w", NOW + 9, one.due_ms)], now_ms=NOW)
+        await store.govern(Delete("line"))
+        while await store.govern(Purge("line", 7)) is not None:
+            pass
+        for table in ("fresh", "sorted", "changed"):
+            assert await asked(url, f"SELECT FROM tidemill.{table}") == []

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,6 @@ from tidemill.timelines.postgres import open_store as open_postgres
 from tidemill.timelines.sqlite import open_store as open_sqlite
 
 Opening = Callable[[], AbstractAsyncContextManager[TimelineStore]]
-Scenario = Callable[[TimelineStore], Awaitable[None]]
 NOW = 1_000_000
 
 
@@ -90,14 +89,13 @@ def always_sorted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> Post
     return store
 
 
-def play(opening: Opening, scenario: Scenario) -> None:
-    async def run() -> None:
-        async with opening() as store:
-            await store.govern(Create("line"))
-            await store.govern(MakeReady("line"))
-            await scenario(store)
-
-    asyncio.run(run())
+@pytest.fixture
+async def store(opening: Opening) -> AsyncIterator[TimelineStore]:
+    """A store with one timeline, `line`."""
+    async with opening() as opened:
+        await opened.govern(Create("line"))
+        await opened.govern(MakeReady("line"))
+        yield opened
 
 
 def new(name: str, due_ms: int = NOW, **values: Any) -> NewMessage:
@@ -116,261 +114,210 @@ async def leased(store: TimelineStore, name: str, now_ms: int = NOW, *, lease_ms
     return lease
 
 
-def test_a_message_comes_back_as_it_was_given(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        given = new("ä-1", 5, body=b"\x00\xff", key=b"k\x00", bucket=65_535, group="g")
-        (answer,) = await store.schedule("line", [given])
-        (message,) = await everything(store)
-        assert message == TimedMessage(answer.seq, "ä-1", 5, 5, 65_535, "g", None, 0, 1, 0, 2, b"k\x00", b"\x00\xff")
-        assert answer == Scheduled("ä-1", answer.seq, 1, 5, False, 5)
-
-    play(opening, scenario)
+async def test_a_message_comes_back_as_it_was_given(store: TimelineStore) -> None:
+    given = new("ä-1", 5, body=b"\x00\xff", key=b"k\x00", bucket=65_535, group="g")
+    (answer,) = await store.schedule("line", [given])
+    (message,) = await everything(store)
+    assert message == TimedMessage(answer.seq, "ä-1", 5, 5, 65_535, "g", None, 0, 1, 0, 2, b"k\x00", b"\x00\xff")
+    assert answer == Scheduled("ä-1", answer.seq, 1, 5, False, 5)
 
 
-def test_empty_bodies_and_keys_stay_apart_from_none(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        given = [new("a", body=b"", key=b""), new("b", body=b"", key=None), new("c", body=b"c", key=b"")]
-        await store.schedule("line", given)
-        found = await everything(store)
-        assert [(one.body, one.key) for one in found] == [(b"", b""), (b"", None), (b"c", b"")]
-
-    play(opening, scenario)
+async def test_empty_bodies_and_keys_stay_apart_from_none(store: TimelineStore) -> None:
+    given = [new("a", body=b"", key=b""), new("b", body=b"", key=None), new("c", body=b"c", key=b"")]
+    await store.schedule("line", given)
+    found = await everything(store)
+    assert [(one.body, one.key) for one in found] == [(b"", b""), (b"", None), (b"c", b"")]
 
 
-def test_keys_and_bodies_of_any_size_come_back(opening: Opening) -> None:
+async def test_keys_and_bodies_of_any_size_come_back(store: TimelineStore) -> None:
     draw = random.Random(3)
     sizes = (1, 511, 512, 513, KEY_BYTES_MAX)
     names = [f"ä\u2603'\"\\{key}-{body}" for key in sizes for body in sizes]
 
-    async def scenario(store: TimelineStore) -> None:
-        given = [
-            new(name, body=draw.randbytes(sizes[index % 5]), key=draw.randbytes(sizes[index // 5]))
-            for index, name in enumerate(names)
-        ]
-        await store.schedule("line", given)
-        found = await everything(store)
-        assert [(one.id, one.body, one.key) for one in found] == [(one.id, one.body, one.key) for one in given]
-        heads = await store.find("line", Selection(ids=tuple(names)), now_ms=NOW, limit=99)
-        assert [(one.id, one.body, one.key) for one in heads] == [(one.id, None, one.key) for one in given]
-
-    play(opening, scenario)
+    given = [
+        new(name, body=draw.randbytes(sizes[index % 5]), key=draw.randbytes(sizes[index // 5]))
+        for index, name in enumerate(names)
+    ]
+    await store.schedule("line", given)
+    found = await everything(store)
+    assert [(one.id, one.body, one.key) for one in found] == [(one.id, one.body, one.key) for one in given]
+    heads = await store.find("line", Selection(ids=tuple(names)), now_ms=NOW, limit=99)
+    assert [(one.id, one.body, one.key) for one in heads] == [(one.id, None, one.key) for one in given]
 
 
-def test_the_same_id_again_changes_nothing(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        first, twin = await store.schedule("line", [new("a", 10), new("a", 20)])
-        (again,) = await store.schedule("line", [new("a", 30, body=b"other")])
-        assert (first.duplicate, twin.duplicate, again.duplicate) == (False, True, True)
-        assert first.seq == twin.seq == again.seq
-        assert again.due_ms == 10
-        assert [(one.due_ms, one.body) for one in await everything(store)] == [(10, b"a")]
-
-    play(opening, scenario)
+async def test_the_same_id_again_changes_nothing(store: TimelineStore) -> None:
+    first, twin = await store.schedule("line", [new("a", 10), new("a", 20)])
+    (again,) = await store.schedule("line", [new("a", 30, body=b"other")])
+    assert (first.duplicate, twin.duplicate, again.duplicate) == (False, True, True)
+    assert first.seq == twin.seq == again.seq
+    assert again.due_ms == 10
+    assert [(one.due_ms, one.body) for one in await everything(store)] == [(10, b"a")]
 
 
-def test_an_id_is_free_after_its_message_is_gone_and_numbers_are_not_reused(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        (first,) = await store.schedule("line", [new("a")])
-        assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
-        (second,) = await store.schedule("line", [new("a")])
-        assert not second.duplicate
-        assert second.seq > first.seq
-
-    play(opening, scenario)
+async def test_an_id_is_free_after_its_message_is_gone_and_numbers_are_not_reused(store: TimelineStore) -> None:
+    (first,) = await store.schedule("line", [new("a")])
+    assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
+    (second,) = await store.schedule("line", [new("a")])
+    assert not second.duplicate
+    assert second.seq > first.seq
 
 
-def test_an_empty_batch_is_fine(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        assert await store.schedule("line", []) == []
-        assert await store.acquire("line", [], now_ms=NOW) == []
-        assert await store.settle("line", [], now_ms=NOW) == []
-
-    play(opening, scenario)
+async def test_an_empty_batch_is_fine(store: TimelineStore) -> None:
+    assert await store.schedule("line", []) == []
+    assert await store.acquire("line", [], now_ms=NOW) == []
+    assert await store.settle("line", [], now_ms=NOW) == []
 
 
-def test_messages_due_at_once_keep_the_order_of_their_batch(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        names = ["b", "c", "a", "Z", "ä", "😀", '"quoted\\"', "a b", "[1]", "null"]
-        await store.schedule("line", [new(name) for name in names])
-        assert [one.id for one in await everything(store)] == names
-
-    play(opening, scenario)
+async def test_messages_due_at_once_keep_the_order_of_their_batch(store: TimelineStore) -> None:
+    names = ["b", "c", "a", "Z", "ä", "😀", '"quoted\\"', "a b", "[1]", "null"]
+    await store.schedule("line", [new(name) for name in names])
+    assert [one.id for one in await everything(store)] == names
 
 
-def test_messages_are_found_in_order_page_by_page(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        draw = random.Random(3)
-        await store.schedule("line", [new(f"m{index:03}", draw.randrange(50)) for index in range(200)])
-        whole = await everything(store)
-        assert [(one.due_ms, one.seq) for one in whole] == sorted((one.due_ms, one.seq) for one in whole)
-        pages: list[TimedMessage] = []
-        after: TimelinePosition | None = None
-        while page := await store.find("line", now_ms=NOW, limit=7, after=after, bodies=True):
-            pages += page
-            after = TimelinePosition(page[-1].due_ms, page[-1].seq)
-        assert pages == whole
-
-    play(opening, scenario)
+async def test_messages_are_found_in_order_page_by_page(store: TimelineStore) -> None:
+    draw = random.Random(3)
+    await store.schedule("line", [new(f"m{index:03}", draw.randrange(50)) for index in range(200)])
+    whole = await everything(store)
+    assert [(one.due_ms, one.seq) for one in whole] == sorted((one.due_ms, one.seq) for one in whole)
+    pages: list[TimedMessage] = []
+    after: TimelinePosition | None = None
+    while page := await store.find("line", now_ms=NOW, limit=7, after=after, bodies=True):
+        pages += page
+        after = TimelinePosition(page[-1].due_ms, page[-1].seq)
+    assert pages == whole
 
 
-def test_selections_narrow_by_time_state_bucket_and_id(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.schedule("line", [new(f"m{index}", index * 100, bucket=index) for index in range(20)])
-        await leased(store, "m3", 1000, lease_ms=450)
-        whole = await everything(store)
-        for selection in (
-            Selection(start_ms=200, end_ms=500),
-            Selection(status=MessageStatus.AVAILABLE),
-            Selection(status=MessageStatus.LEASED),
-            Selection(status=MessageStatus.WAITING, end_ms=1500),
-            Selection(buckets=((0, 2), (5, 5))),
-            Selection(buckets=()),
-            Selection(ids=("m1", "m19", "none")),
-            Selection(start_ms=300, buckets=((0, 10),), status=MessageStatus.AVAILABLE),
-        ):
-            expected = [one._replace(body=None) for one in whole if selected(one, selection, 1000)]
-            assert await store.find("line", selection, now_ms=1000, limit=100) == expected
-            assert await store.tally("line", selection, now_ms=1000) == [len(expected)]
-
-    play(opening, scenario)
+async def test_selections_narrow_by_time_state_bucket_and_id(store: TimelineStore) -> None:
+    await store.schedule("line", [new(f"m{index}", index * 100, bucket=index) for index in range(20)])
+    await leased(store, "m3", 1000, lease_ms=450)
+    whole = await everything(store)
+    for selection in (
+        Selection(start_ms=200, end_ms=500),
+        Selection(status=MessageStatus.AVAILABLE),
+        Selection(status=MessageStatus.LEASED),
+        Selection(status=MessageStatus.WAITING, end_ms=1500),
+        Selection(buckets=((0, 2), (5, 5))),
+        Selection(buckets=()),
+        Selection(ids=("m1", "m19", "none")),
+        Selection(start_ms=300, buckets=((0, 10),), status=MessageStatus.AVAILABLE),
+    ):
+        expected = [one._replace(body=None) for one in whole if selected(one, selection, 1000)]
+        assert await store.find("line", selection, now_ms=1000, limit=100) == expected
+        assert await store.tally("line", selection, now_ms=1000) == [len(expected)]
 
 
-def test_a_histogram_counts_each_message_in_its_bar(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.schedule("line", [new(f"m{due}", due) for due in (0, 9, 10, 25, 29, 30)])
-        assert await store.tally("line", Selection(0, 30), now_ms=0, bars=3) == [2, 1, 2]
-        assert await store.tally("line", Selection(0, 31), now_ms=0, bars=4) == [1, 2, 0, 3]
-        assert await store.tally("line", now_ms=0, bars=2) == [6, 0]
-        assert await store.tally("line", Selection(5, 5), now_ms=0, bars=2) == [0, 0]
-
-    play(opening, scenario)
+async def test_a_histogram_counts_each_message_in_its_bar(store: TimelineStore) -> None:
+    await store.schedule("line", [new(f"m{due}", due) for due in (0, 9, 10, 25, 29, 30)])
+    assert await store.tally("line", Selection(0, 30), now_ms=0, bars=3) == [2, 1, 2]
+    assert await store.tally("line", Selection(0, 31), now_ms=0, bars=4) == [1, 2, 0, 3]
+    assert await store.tally("line", now_ms=0, bars=2) == [6, 0]
+    assert await store.tally("line", Selection(5, 5), now_ms=0, bars=2) == [0, 0]
 
 
-def test_large_bodies_come_in_several_answers(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        size = FIND_BYTES_MAX // 2 - 1
-        await store.govern(Alter("line", TimelineSettings(body_bytes_max=2 * FIND_BYTES_MAX)))
-        for name in ("a", "b", "c"):
-            await store.schedule("line", [new(name, body=bytes(size))])
-        first = await store.find("line", now_ms=NOW, limit=10, bodies=True)
-        assert [one.id for one in first] == ["a", "b"]
-        rest = await store.find("line", now_ms=NOW, limit=10, bodies=True, after=TimelinePosition(NOW, first[-1].seq))
-        assert [one.id for one in rest] == ["c"]
-        assert len(await store.find("line", now_ms=NOW, limit=10)) == 3
-
-    play(opening, scenario)
+async def test_large_bodies_come_in_several_answers(store: TimelineStore) -> None:
+    size = FIND_BYTES_MAX // 2 - 1
+    await store.govern(Alter("line", TimelineSettings(body_bytes_max=2 * FIND_BYTES_MAX)))
+    for name in ("a", "b", "c"):
+        await store.schedule("line", [new(name, body=bytes(size))])
+    first = await store.find("line", now_ms=NOW, limit=10, bodies=True)
+    assert [one.id for one in first] == ["a", "b"]
+    rest = await store.find("line", now_ms=NOW, limit=10, bodies=True, after=TimelinePosition(NOW, first[-1].seq))
+    assert [one.id for one in rest] == ["c"]
+    assert len(await store.find("line", now_ms=NOW, limit=10)) == 3
 
 
-def test_a_lease_moves_the_message_and_can_be_taken_once(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        (kept,) = await store.schedule("line", [new("a")])
-        claims = [Claim(kept.seq, 1, "w1", NOW + 100, NOW), Claim(kept.seq, 1, "w2", NOW + 100, NOW)]
-        lease, lost = await store.acquire("line", claims, now_ms=NOW)
-        assert lease == LeaseGrant(kept.seq, 2, "w1", NOW + 100, 1)
-        assert lost is None
-        (message,) = await everything(store)
-        assert (message.due_ms, message.scheduled_ms, message.holder, message.token) == (NOW + 100, NOW, "w1", 2)
-        assert status_of(message.due_ms, message.holder, NOW) is MessageStatus.LEASED
-        assert await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200, NOW + 100)], now_ms=NOW + 99) == [None]
-        (second,) = await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200, NOW + 100)], now_ms=NOW + 100)
-        assert second == LeaseGrant(kept.seq, 3, "w2", NOW + 200, 2)
-
-    play(opening, scenario)
+async def test_a_lease_moves_the_message_and_can_be_taken_once(store: TimelineStore) -> None:
+    (kept,) = await store.schedule("line", [new("a")])
+    claims = [Claim(kept.seq, 1, "w1", NOW + 100, NOW), Claim(kept.seq, 1, "w2", NOW + 100, NOW)]
+    lease, lost = await store.acquire("line", claims, now_ms=NOW)
+    assert lease == LeaseGrant(kept.seq, 2, "w1", NOW + 100, 1)
+    assert lost is None
+    (message,) = await everything(store)
+    assert (message.due_ms, message.scheduled_ms, message.holder, message.token) == (NOW + 100, NOW, "w1", 2)
+    assert status_of(message.due_ms, message.holder, NOW) is MessageStatus.LEASED
+    assert await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200, NOW + 100)], now_ms=NOW + 99) == [None]
+    (second,) = await store.acquire("line", [Claim(kept.seq, 2, "w2", NOW + 200, NOW + 100)], now_ms=NOW + 100)
+    assert second == LeaseGrant(kept.seq, 3, "w2", NOW + 200, 2)
 
 
-def test_nothing_is_leased_before_it_is_due_unless_a_little_early_is_allowed(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        (kept,) = await store.schedule("line", [new("a", NOW + 10)])
-        claim = Claim(kept.seq, 1, "w", NOW + 500, NOW + 10)
-        assert await store.acquire("line", [claim], now_ms=NOW + 9) == [None]
-        assert await store.acquire("line", [claim], now_ms=NOW, early_ms=9) == [None]
-        assert (await store.acquire("line", [claim], now_ms=NOW, early_ms=10))[0] is not None
-        # A leased message is never taken early: its due time is the end of somebody's lease.
-        late = Claim(kept.seq, 2, "x", NOW + 900, NOW + 500)
-        assert await store.acquire("line", [late], now_ms=NOW + 499, early_ms=10) == [None]
-
-    play(opening, scenario)
+async def test_nothing_is_leased_before_it_is_due_unless_a_little_early_is_allowed(store: TimelineStore) -> None:
+    (kept,) = await store.schedule("line", [new("a", NOW + 10)])
+    claim = Claim(kept.seq, 1, "w", NOW + 500, NOW + 10)
+    assert await store.acquire("line", [claim], now_ms=NOW + 9) == [None]
+    assert await store.acquire("line", [claim], now_ms=NOW, early_ms=9) == [None]
+    assert (await store.acquire("line", [claim], now_ms=NOW, early_ms=10))[0] is not None
+    # A leased message is never taken early: its due time is the end of somebody's lease.
+    late = Claim(kept.seq, 2, "x", NOW + 900, NOW + 500)
+    assert await store.acquire("line", [late], now_ms=NOW + 499, early_ms=10) == [None]
 
 
-def test_b19_a_stale_holder_can_do_nothing(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.schedule("line", [new("a")])
-        old = await leased(store, "a")
-        late = old.until_ms
-        attempts: list[Command] = [
-            Complete(old.seq, old.token),
-            Release(old.seq, old.token, 5),
-            Extend(old.seq, old.token, late + 10),
-        ]
-        assert await store.settle("line", attempts, now_ms=late) == [CommandOutcome.STALE] * 3
-        fresh = await leased(store, "a", late)
-        assert await store.settle("line", attempts, now_ms=late + 1) == [CommandOutcome.STALE] * 3
-        assert await store.settle("line", [Complete(fresh.seq, fresh.token)], now_ms=late + 1) == [CommandOutcome.DONE]
-        again = [Complete(fresh.seq, fresh.token)]
-        assert await store.settle("line", again, now_ms=late + 1) == [CommandOutcome.MISSING]
-        assert await everything(store) == []
-
-    play(opening, scenario)
+async def test_b19_a_stale_holder_can_do_nothing(store: TimelineStore) -> None:
+    await store.schedule("line", [new("a")])
+    old = await leased(store, "a")
+    late = old.until_ms
+    attempts: list[Command] = [
+        Complete(old.seq, old.token),
+        Release(old.seq, old.token, 5),
+        Extend(old.seq, old.token, late + 10),
+    ]
+    assert await store.settle("line", attempts, now_ms=late) == [CommandOutcome.STALE] * 3
+    fresh = await leased(store, "a", late)
+    assert await store.settle("line", attempts, now_ms=late + 1) == [CommandOutcome.STALE] * 3
+    assert await store.settle("line", [Complete(fresh.seq, fresh.token)], now_ms=late + 1) == [CommandOutcome.DONE]
+    again = [Complete(fresh.seq, fresh.token)]
+    assert await store.settle("line", again, now_ms=late + 1) == [CommandOutcome.MISSING]
+    assert await everything(store) == []
 
 
-def test_release_gives_back_and_extend_holds_longer(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.schedule("line", [new("a"), new("b")])
-        first, second = await leased(store, "a"), await leased(store, "b")
-        commands: list[Command] = [Release(first.seq, first.token, NOW + 50), Extend(second.seq, 2, NOW + 5000)]
-        assert await store.settle("line", commands, now_ms=NOW + 10) == [CommandOutcome.DONE, CommandOutcome.DONE]
-        a, b = await everything(store)
-        assert (a.id, a.due_ms, a.holder, a.version, a.scheduled_ms) == ("a", NOW + 50, None, 3, NOW)
-        assert (b.id, b.due_ms, b.holder, b.token, b.version) == ("b", NOW + 5000, "worker", second.token, 3)
-        # The released one cannot be settled any more; the extended one can, with the same token.
-        commands = [Complete(first.seq, first.token), Complete(second.seq, second.token)]
-        assert await store.settle("line", commands, now_ms=NOW + 4999) == [CommandOutcome.STALE, CommandOutcome.DONE]
-
-    play(opening, scenario)
+async def test_release_gives_back_and_extend_holds_longer(store: TimelineStore) -> None:
+    await store.schedule("line", [new("a"), new("b")])
+    first, second = await leased(store, "a"), await leased(store, "b")
+    commands: list[Command] = [Release(first.seq, first.token, NOW + 50), Extend(second.seq, 2, NOW + 5000)]
+    assert await store.settle("line", commands, now_ms=NOW + 10) == [CommandOutcome.DONE, CommandOutcome.DONE]
+    a, b = await everything(store)
+    assert (a.id, a.due_ms, a.holder, a.version, a.scheduled_ms) == ("a", NOW + 50, None, 3, NOW)
+    assert (b.id, b.due_ms, b.holder, b.token, b.version) == ("b", NOW + 5000, "worker", second.token, 3)
+    # The released one cannot be settled any more; the extended one can, with the same token.
+    commands = [Complete(first.seq, first.token), Complete(second.seq, second.token)]
+    assert await store.settle("line", commands, now_ms=NOW + 4999) == [CommandOutcome.STALE, CommandOutcome.DONE]
 
 
-def test_only_the_owner_moves_and_cancels_and_never_under_a_live_lease(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.schedule("line", [new("a", group="mine"), new("b", group="mine")])
-        for stranger in (Cancel("a", "yours"), Move("a", 5, "yours")):
-            assert await store.settle("line", [stranger], now_ms=NOW) == [CommandOutcome.NOT_OWNER]
-        lease = await leased(store, "a")
-        owner: list[Command] = [Cancel("a", "mine"), Move("a", 5, "mine"), Move("b", NOW + 9, "mine")]
-        assert await store.settle("line", owner, now_ms=NOW) == [
-            CommandOutcome.LEASED,
-            CommandOutcome.LEASED,
-            CommandOutcome.DONE,
-        ]
-        ended = lease.until_ms
-        assert await store.settle("line", [Move("a", 77, "mine")], now_ms=ended) == [CommandOutcome.DONE]
-        moved = (await everything(store))[0]
-        assert (moved.due_ms, moved.scheduled_ms, moved.holder, moved.attempts) == (77, 77, None, 1)
-        assert await store.settle("line", [Complete(lease.seq, lease.token)], now_ms=NOW) == [CommandOutcome.STALE]
-        commands = [Cancel("a", "mine"), Cancel("a", "mine"), Cancel("none", "mine")]
-        outcomes = await store.settle("line", commands, now_ms=NOW)
-        assert outcomes == [CommandOutcome.DONE, CommandOutcome.MISSING, CommandOutcome.MISSING]
-
-    play(opening, scenario)
+async def test_only_the_owner_moves_and_cancels_and_never_under_a_live_lease(store: TimelineStore) -> None:
+    await store.schedule("line", [new("a", group="mine"), new("b", group="mine")])
+    for stranger in (Cancel("a", "yours"), Move("a", 5, "yours")):
+        assert await store.settle("line", [stranger], now_ms=NOW) == [CommandOutcome.NOT_OWNER]
+    lease = await leased(store, "a")
+    owner: list[Command] = [Cancel("a", "mine"), Move("a", 5, "mine"), Move("b", NOW + 9, "mine")]
+    assert await store.settle("line", owner, now_ms=NOW) == [
+        CommandOutcome.LEASED,
+        CommandOutcome.LEASED,
+        CommandOutcome.DONE,
+    ]
+    ended = lease.until_ms
+    assert await store.settle("line", [Move("a", 77, "mine")], now_ms=ended) == [CommandOutcome.DONE]
+    moved = (await everything(store))[0]
+    assert (moved.due_ms, moved.scheduled_ms, moved.holder, moved.attempts) == (77, 77, None, 1)
+    assert await store.settle("line", [Complete(lease.seq, lease.token)], now_ms=NOW) == [CommandOutcome.STALE]
+    commands = [Cancel("a", "mine"), Cancel("a", "mine"), Cancel("none", "mine")]
+    outcomes = await store.settle("line", commands, now_ms=NOW)
+    assert outcomes == [CommandOutcome.DONE, CommandOutcome.MISSING, CommandOutcome.MISSING]
 
 
-def test_a_spent_message_is_buried_in_one_step(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.govern(Create("dead"))
-        await store.govern(MakeReady("dead"))
-        await store.schedule("line", [new("a", key=b"k")])
-        lease = await leased(store, "a")
-        move = MoveToDeadLetters(lease.seq, lease.token, "dead")
-        assert await store.settle("line", [move], now_ms=NOW) == [CommandOutcome.STALE]  # the lease is live
-        ended = lease.until_ms
-        assert await store.settle("line", [move, move], now_ms=ended) == [CommandOutcome.DONE, CommandOutcome.MISSING]
-        assert await everything(store) == []
-        (dead,) = await everything(store, line="dead")
-        assert (dead.due_ms, dead.attempts, dead.holder, dead.key, dead.body) == (ended, 0, None, b"k", b"a")
-        assert dead.id == f"a@line.{lease.seq}"
-        with pytest.raises(errors.UnknownTimeline):
-            await store.settle("line", [MoveToDeadLetters(lease.seq, 9, "nowhere")], now_ms=ended)
-
-    play(opening, scenario)
+async def test_a_spent_message_is_buried_in_one_step(store: TimelineStore) -> None:
+    await store.govern(Create("dead"))
+    await store.govern(MakeReady("dead"))
+    await store.schedule("line", [new("a", key=b"k")])
+    lease = await leased(store, "a")
+    move = MoveToDeadLetters(lease.seq, lease.token, "dead")
+    assert await store.settle("line", [move], now_ms=NOW) == [CommandOutcome.STALE]  # the lease is live
+    ended = lease.until_ms
+    assert await store.settle("line", [move, move], now_ms=ended) == [CommandOutcome.DONE, CommandOutcome.MISSING]
+    assert await everything(store) == []
+    (dead,) = await everything(store, line="dead")
+    assert (dead.due_ms, dead.attempts, dead.holder, dead.key, dead.body) == (ended, 0, None, b"k", b"a")
+    assert dead.id == f"a@line.{lease.seq}"
+    with pytest.raises(errors.UnknownTimeline):
+        await store.settle("line", [MoveToDeadLetters(lease.seq, 9, "nowhere")], now_ms=ended)
 
 
 @pytest.mark.parametrize(
@@ -387,79 +334,66 @@ def test_a_spent_message_is_buried_in_one_step(opening: Opening) -> None:
         (new("a", key=bytes(64 * 1024 + 1)), errors.BodyTooLarge),
     ],
 )
-def test_a_bad_message_refuses_the_whole_batch(opening: Opening, message: NewMessage, error: type[Exception]) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        with pytest.raises(error):
-            await store.schedule("line", [new("good"), message])
-        assert await everything(store) == []
+async def test_a_bad_message_refuses_the_whole_batch(
+    store: TimelineStore, message: NewMessage, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await store.schedule("line", [new("good"), message])
+    assert await everything(store) == []
 
-    play(opening, scenario)
 
-
-def test_a_batch_has_limits(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        body = bytes(1024 * 1024)
-        for batch in ([new(f"m{index}") for index in range(10_001)], [new(f"m{i}", body=body) for i in range(129)]):
-            with pytest.raises(errors.BatchTooLarge):
-                await store.schedule("line", batch)
+async def test_a_batch_has_limits(store: TimelineStore) -> None:
+    body = bytes(1024 * 1024)
+    for batch in ([new(f"m{index}") for index in range(10_001)], [new(f"m{i}", body=body) for i in range(129)]):
         with pytest.raises(errors.BatchTooLarge):
-            await store.settle("line", [Cancel("a")] * 10_001, now_ms=NOW)
-        assert await everything(store) == []
+            await store.schedule("line", batch)
+    with pytest.raises(errors.BatchTooLarge):
+        await store.settle("line", [Cancel("a")] * 10_001, now_ms=NOW)
+    assert await everything(store) == []
 
-    play(opening, scenario)
 
-
-def test_bad_commands_and_claims_change_nothing(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.schedule("line", [new("a")])
-        before = await everything(store)
-        seq = before[0].seq
-        with pytest.raises(errors.BadDueTime):
-            await store.settle("line", [Cancel("a"), Move("a", -5)], now_ms=NOW)
-        for claim in (
-            Claim(seq, 1, "", NOW + 9, NOW),
-            Claim(seq, 1, "w", NOW, NOW),
-            Claim(seq, 1, "w", NOW + 10**10, NOW),
-        ):
-            with pytest.raises(errors.BadLease):
-                await store.acquire("line", [claim], now_ms=NOW)
+async def test_bad_commands_and_claims_change_nothing(store: TimelineStore) -> None:
+    await store.schedule("line", [new("a")])
+    before = await everything(store)
+    seq = before[0].seq
+    with pytest.raises(errors.BadDueTime):
+        await store.settle("line", [Cancel("a"), Move("a", -5)], now_ms=NOW)
+    for claim in (
+        Claim(seq, 1, "", NOW + 9, NOW),
+        Claim(seq, 1, "w", NOW, NOW),
+        Claim(seq, 1, "w", NOW + 10**10, NOW),
+    ):
         with pytest.raises(errors.BadLease):
-            await store.acquire("line", [Claim(seq, 1, "w", NOW + 9, NOW)], now_ms=NOW, early_ms=60_000)
-        with pytest.raises(errors.BatchTooLarge):
-            await store.find("line", now_ms=NOW, limit=FIND_LIMIT_MAX + 1)
-        assert await everything(store) == before
-
-    play(opening, scenario)
-
-
-def test_the_last_instant_of_the_calendar_can_be_scheduled(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.schedule("line", [new("a", DUE_MS_MAX), new("b", 0)])
-        assert [one.id for one in await everything(store)] == ["b", "a"]
-
-    play(opening, scenario)
+            await store.acquire("line", [claim], now_ms=NOW)
+    with pytest.raises(errors.BadLease):
+        await store.acquire("line", [Claim(seq, 1, "w", NOW + 9, NOW)], now_ms=NOW, early_ms=60_000)
+    with pytest.raises(errors.BatchTooLarge):
+        await store.find("line", now_ms=NOW, limit=FIND_LIMIT_MAX + 1)
+    assert await everything(store) == before
 
 
-def test_creating_is_idempotent_and_settings_last(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        settings = TimelineSettings(lease_ms=5, max_attempts=3, dead_letter="topic:dead")
-        first = await store.govern(Create("other", settings))
-        assert first is not None
-        assert first.state is TimelineState.CREATING
-        with pytest.raises(errors.TimelineNotReady):
-            await store.schedule("other", [new("a")])
-        ready = await store.govern(MakeReady("other"))
-        assert await store.govern(Create("other", settings)) == ready
-        with pytest.raises(errors.TimelineExists):
-            await store.govern(Create("other"))
-        altered = await store.govern(Alter("other", TimelineSettings(window_ms=77)))
-        catalogue = await store.catalogue()
-        assert [one.name for one in catalogue.timelines] == ["line", "other"]
-        assert catalogue.timelines[1] == altered
-        assert altered is not None
-        assert altered.settings.window_ms == 77
+async def test_the_last_instant_of_the_calendar_can_be_scheduled(store: TimelineStore) -> None:
+    await store.schedule("line", [new("a", DUE_MS_MAX), new("b", 0)])
+    assert [one.id for one in await everything(store)] == ["b", "a"]
 
-    play(opening, scenario)
+
+async def test_creating_is_idempotent_and_settings_last(store: TimelineStore) -> None:
+    settings = TimelineSettings(lease_ms=5, max_attempts=3, dead_letter="topic:dead")
+    first = await store.govern(Create("other", settings))
+    assert first is not None
+    assert first.state is TimelineState.CREATING
+    with pytest.raises(errors.TimelineNotReady):
+        await store.schedule("other", [new("a")])
+    ready = await store.govern(MakeReady("other"))
+    assert await store.govern(Create("other", settings)) == ready
+    with pytest.raises(errors.TimelineExists):
+        await store.govern(Create("other"))
+    altered = await store.govern(Alter("other", TimelineSettings(window_ms=77)))
+    catalogue = await store.catalogue()
+    assert [one.name for one in catalogue.timelines] == ["line", "other"]
+    assert catalogue.timelines[1] == altered
+    assert altered is not None
+    assert altered.settings.window_ms == 77
 
 
 @pytest.mark.parametrize(
@@ -477,136 +411,115 @@ def test_creating_is_idempotent_and_settings_last(opening: Opening) -> None:
         (Purge("line"), errors.BadSetting),
     ],
 )
-def test_bad_steps_are_refused(opening: Opening, step: Any, error: type[Exception]) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        before = await store.catalogue()
-        with pytest.raises(error):
-            await store.govern(step)
-        assert (await store.catalogue()).timelines == before.timelines
-
-    play(opening, scenario)
+async def test_bad_steps_are_refused(store: TimelineStore, step: Any, error: type[Exception]) -> None:
+    before = await store.catalogue()
+    with pytest.raises(error):
+        await store.govern(step)
+    assert (await store.catalogue()).timelines == before.timelines
 
 
-def test_deletion_goes_in_bounded_steps_and_frees_the_name(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.govern(Create("other"))
-        await store.govern(MakeReady("other"))
-        await store.schedule("line", [new(f"m{index}") for index in range(25)])
-        await store.schedule("other", [new("stays")])
-        old = await store.govern(Delete("line"))
-        assert old is not None
-        for call in (
-            store.schedule("line", [new("a")]),
-            store.find("line", now_ms=NOW, limit=1),
-            store.tally("line", now_ms=NOW),
-            store.settle("line", [Cancel("m1")], now_ms=NOW),
-            store.acquire("line", [], now_ms=NOW),
-            store.govern(Create("line")),
-            store.govern(MakeReady("line")),
-        ):
-            with pytest.raises(errors.TimelineDeleting):
-                await call
-        assert await store.govern(Delete("line")) == old
-        left = [await store.govern(Purge("line", 10)) for _ in range(3)]
-        assert [one is None for one in left] == [False, False, True]
-        with pytest.raises(errors.UnknownTimeline):
-            await store.schedule("line", [new("a")])
-        reborn = await store.govern(Create("line"))
-        await store.govern(MakeReady("line"))
-        assert reborn is not None
-        assert reborn.number > old.number
-        assert await everything(store) == []
-        assert [one.id for one in await everything(store, line="other")] == ["stays"]
-
-    play(opening, scenario)
+async def test_deletion_goes_in_bounded_steps_and_frees_the_name(store: TimelineStore) -> None:
+    await store.govern(Create("other"))
+    await store.govern(MakeReady("other"))
+    await store.schedule("line", [new(f"m{index}") for index in range(25)])
+    await store.schedule("other", [new("stays")])
+    old = await store.govern(Delete("line"))
+    assert old is not None
+    for call in (
+        store.schedule("line", [new("a")]),
+        store.find("line", now_ms=NOW, limit=1),
+        store.tally("line", now_ms=NOW),
+        store.settle("line", [Cancel("m1")], now_ms=NOW),
+        store.acquire("line", [], now_ms=NOW),
+        store.govern(Create("line")),
+        store.govern(MakeReady("line")),
+    ):
+        with pytest.raises(errors.TimelineDeleting):
+            await call
+    assert await store.govern(Delete("line")) == old
+    left = [await store.govern(Purge("line", 10)) for _ in range(3)]
+    assert [one is None for one in left] == [False, False, True]
+    with pytest.raises(errors.UnknownTimeline):
+        await store.schedule("line", [new("a")])
+    reborn = await store.govern(Create("line"))
+    await store.govern(MakeReady("line"))
+    assert reborn is not None
+    assert reborn.number > old.number
+    assert await everything(store) == []
+    assert [one.id for one in await everything(store, line="other")] == ["stays"]
 
 
-def test_timelines_do_not_see_each_other(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        await store.govern(Create("other"))
-        await store.govern(MakeReady("other"))
-        (kept,) = await store.schedule("line", [new("a")])
-        (twin,) = await store.schedule("other", [new("a")])
-        assert not twin.duplicate
-        assert await store.acquire("other", [Claim(kept.seq, 1, "w", NOW + 9, NOW)], now_ms=NOW) == [None]
-        assert await store.settle("other", [Complete(kept.seq, 1)], now_ms=NOW) == [CommandOutcome.MISSING]
-        assert await store.settle("other", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
-        assert len(await everything(store)) == 1
-
-    play(opening, scenario)
+async def test_timelines_do_not_see_each_other(store: TimelineStore) -> None:
+    await store.govern(Create("other"))
+    await store.govern(MakeReady("other"))
+    (kept,) = await store.schedule("line", [new("a")])
+    (twin,) = await store.schedule("other", [new("a")])
+    assert not twin.duplicate
+    assert await store.acquire("other", [Claim(kept.seq, 1, "w", NOW + 9, NOW)], now_ms=NOW) == [None]
+    assert await store.settle("other", [Complete(kept.seq, 1)], now_ms=NOW) == [CommandOutcome.MISSING]
+    assert await store.settle("other", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
+    assert len(await everything(store)) == 1
 
 
-def test_calls_that_overlap_give_each_message_to_one(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        kept = await store.schedule("line", [new(f"m{index}") for index in range(100)])
-        holders = [f"w{index}" for index in range(8)]
-        batches = await asyncio.gather(
-            *(
-                store.acquire("line", [Claim(one.seq, 1, who, NOW + 9, NOW) for one in kept], now_ms=NOW)
-                for who in holders
+async def test_calls_that_overlap_give_each_message_to_one(store: TimelineStore) -> None:
+    kept = await store.schedule("line", [new(f"m{index}") for index in range(100)])
+    holders = [f"w{index}" for index in range(8)]
+    batches = await asyncio.gather(
+        *(store.acquire("line", [Claim(one.seq, 1, who, NOW + 9, NOW) for one in kept], now_ms=NOW) for who in holders)
+    )
+    winners = [lease for batch in batches for lease in batch if lease is not None]
+    assert sorted(lease.seq for lease in winners) == sorted(one.seq for one in kept)
+    answers = await asyncio.gather(*(store.schedule("line", [new(f"n{index}")]) for index in range(10)))
+    assert len({answer[0].seq for answer in answers}) == 10
+
+
+async def test_a_bad_call_does_not_hurt_the_ones_beside_it(store: TimelineStore) -> None:
+    calls = [store.schedule("line", [new(f"m{index}", -1 if index == 3 else NOW)]) for index in range(6)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(answer, errors.BadDueTime) for answer in answers] == [index == 3 for index in range(6)]
+    assert len(await everything(store)) == 5
+
+
+async def test_random_commands_come_out_as_the_core_decides(store: TimelineStore) -> None:
+    draw = random.Random(11)
+    model: dict[int, TimedMessage] = {}
+    now_ms = NOW
+    for _ in range(60):
+        now_ms += draw.randrange(40)
+        fresh = [new(f"m{draw.randrange(30)}", now_ms + draw.randrange(-20, 60)) for _ in range(3)]
+        for given, answer in zip(fresh, await store.schedule("line", fresh), strict=True):
+            known = {one.id for one in model.values()}
+            assert answer.duplicate == (given.id in known)
+            if not answer.duplicate:
+                body = given.body
+                base = (answer.seq, given.id, given.due_ms, given.due_ms, 7, "", None, 0, 1, 0, len(body), None)
+                model[answer.seq] = TimedMessage(*base, body)
+        chosen = draw.sample(sorted(model), min(6, len(model)))
+        claims = [
+            Claim(
+                seq,
+                model[seq].version - draw.choice([0, 0, 0, 1]),
+                f"w{draw.randrange(3)}",
+                now_ms + 50,
+                model[seq].due_ms - draw.choice([0, 0, 0, 1]),
             )
-        )
-        winners = [lease for batch in batches for lease in batch if lease is not None]
-        assert sorted(lease.seq for lease in winners) == sorted(one.seq for one in kept)
-        answers = await asyncio.gather(*(store.schedule("line", [new(f"n{index}")]) for index in range(10)))
-        assert len({answer[0].seq for answer in answers}) == 10
-
-    play(opening, scenario)
-
-
-def test_a_bad_call_does_not_hurt_the_ones_beside_it(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        calls = [store.schedule("line", [new(f"m{index}", -1 if index == 3 else NOW)]) for index in range(6)]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert [isinstance(answer, errors.BadDueTime) for answer in answers] == [index == 3 for index in range(6)]
-        assert len(await everything(store)) == 5
-
-    play(opening, scenario)
-
-
-def test_random_commands_come_out_as_the_core_decides(opening: Opening) -> None:
-    async def scenario(store: TimelineStore) -> None:
-        draw = random.Random(11)
-        model: dict[int, TimedMessage] = {}
-        now_ms = NOW
-        for _ in range(60):
-            now_ms += draw.randrange(40)
-            fresh = [new(f"m{draw.randrange(30)}", now_ms + draw.randrange(-20, 60)) for _ in range(3)]
-            for given, answer in zip(fresh, await store.schedule("line", fresh), strict=True):
-                known = {one.id for one in model.values()}
-                assert answer.duplicate == (given.id in known)
-                if not answer.duplicate:
-                    body = given.body
-                    base = (answer.seq, given.id, given.due_ms, given.due_ms, 7, "", None, 0, 1, 0, len(body), None)
-                    model[answer.seq] = TimedMessage(*base, body)
-            chosen = draw.sample(sorted(model), min(6, len(model)))
-            claims = [
-                Claim(
-                    seq,
-                    model[seq].version - draw.choice([0, 0, 0, 1]),
-                    f"w{draw.randrange(3)}",
-                    now_ms + 50,
-                    model[seq].due_ms - draw.choice([0, 0, 0, 1]),
-                )
-                for seq in chosen[:3]
-            ]
-            for claim, lease in zip(claims, await store.acquire("line", claims, now_ms=now_ms), strict=True):
-                taken = take(model[claim.seq], claim, now_ms)
-                assert (lease is None) == (taken is None)
-                if taken is not None:
-                    model[claim.seq] = taken
-            commands = [_any_command(draw, model[seq], now_ms) for seq in chosen]
-            outcomes = await store.settle("line", commands, now_ms=now_ms)
-            for seq, command, outcome in zip(chosen, commands, outcomes, strict=True):
-                expected, after = decide(model[seq], command, now_ms)
-                assert outcome is expected, (command, model[seq])
-                if outcome is CommandOutcome.DONE:
-                    model.pop(seq)
-                    if after is not None:
-                        model[seq] = after
-            assert {one.seq: one for one in await everything(store, now_ms)} == model
-
-    play(opening, scenario)
+            for seq in chosen[:3]
+        ]
+        for claim, lease in zip(claims, await store.acquire("line", claims, now_ms=now_ms), strict=True):
+            taken = take(model[claim.seq], claim, now_ms)
+            assert (lease is None) == (taken is None)
+            if taken is not None:
+                model[claim.seq] = taken
+        commands = [_any_command(draw, model[seq], now_ms) for seq in chosen]
+        outcomes = await store.settle("line", commands, now_ms=now_ms)
+        for seq, command, outcome in zip(chosen, commands, outcomes, strict=True):
+            expected, after = decide(model[seq], command, now_ms)
+            assert outcome is expected, (command, model[seq])
+            if outcome is CommandOutcome.DONE:
+                model.pop(seq)
+                if after is not None:
+                    model[seq] = after
+        assert {one.seq: one for one in await everything(store, now_ms)} == model
 
 
 def _any_command(draw: random.Random, message: TimedMessage, now_ms: int) -> Command:

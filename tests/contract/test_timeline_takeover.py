@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.postgres import Postgres
+from tests.support.postgres import Postgres
 
 from tidemill.model.timeline_errors import TimelineDeleting, TimelineNotReady
 from tidemill.supervision.supervisor import Supervisor
@@ -82,65 +82,56 @@ async def begin(store: PostgresStore, step: Step) -> TimelineInfo:
     return timeline
 
 
-def test_a_deletion_of_a_dead_broker_is_finished_by_one_other(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with world(url) as (store, one, two):
-            await store.govern(Create("orders"))
-            await store.govern(MakeReady("orders"))
-            batch = [NewMessage(f"m{number}", DUE_MS, b"x", 1) for number in range(PURGE_STEP)]
-            await store.schedule("orders", batch)
-            await store.schedule("orders", [message._replace(id=f"n{message.id}") for message in batch])
-            await begin(store, Delete("orders"))
-            await store.govern(Purge("orders", 10))
-            for _ in range(3):
-                await asyncio.gather(one.look(), two.look())
-            assert one.steps + two.steps == [], "the claim of its broker still holds"
-            with pytest.raises(TimelineDeleting):
-                await one.life.create("orders", TimelineSettings())
-
-            await let_claims_expire(url)
-            one.steps.clear()
+async def test_a_deletion_of_a_dead_broker_is_finished_by_one_other(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with world(url) as (store, one, two):
+        await store.govern(Create("orders"))
+        await store.govern(MakeReady("orders"))
+        batch = [NewMessage(f"m{number}", DUE_MS, b"x", 1) for number in range(PURGE_STEP)]
+        await store.schedule("orders", batch)
+        await store.schedule("orders", [message._replace(id=f"n{message.id}") for message in batch])
+        await begin(store, Delete("orders"))
+        await store.govern(Purge("orders", 10))
+        for _ in range(3):
             await asyncio.gather(one.look(), two.look())
-            taken = [broker for broker in (one, two) if broker.steps]
-            assert len(taken) == 1, "one broker takes it over"
-            assert len(taken[0].steps) > 1, "in more than one step"
-            await asyncio.gather(one.look(), two.look())
-            assert (await two.life.create("orders", TimelineSettings(lease_ms=5_000))).is_new
+        assert one.steps + two.steps == [], "the claim of its broker still holds"
+        with pytest.raises(TimelineDeleting):
+            await one.life.create("orders", TimelineSettings())
 
-    asyncio.run(run())
-
-
-def test_a_creation_of_a_dead_broker_is_finished_by_one_other(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with world(url) as (store, one, two):
-            await begin(store, Create("orders"))
-            await asyncio.gather(one.look(), two.look())
-            await asyncio.gather(one.look(), two.look())
-            assert one.steps + two.steps == []
-            with pytest.raises(TimelineNotReady):
-                one.life.usable("orders")
-
-            await let_claims_expire(url)
-            await asyncio.gather(one.look(), two.look())
-            assert one.steps + two.steps == [MakeReady("orders")]
-            await asyncio.gather(one.look(), two.look())
-            assert one.life.usable("orders").state is two.life.usable("orders").state is TimelineState.READY
-
-    asyncio.run(run())
+        await let_claims_expire(url)
+        one.steps.clear()
+        await asyncio.gather(one.look(), two.look())
+        taken = [broker for broker in (one, two) if broker.steps]
+        assert len(taken) == 1, "one broker takes it over"
+        assert len(taken[0].steps) > 1, "in more than one step"
+        await asyncio.gather(one.look(), two.look())
+        assert (await two.life.create("orders", TimelineSettings(lease_ms=5_000))).is_new
 
 
-def test_a_broker_that_lost_its_claim_removes_nothing_more(postgres: Postgres) -> None:
-    async def run() -> None:
-        url = postgres.new_database()
-        async with world(url) as (store, one, _two):
-            await store.govern(Create("orders"))
-            deleting = await begin(store, Delete("orders"))
-            await let_claims_expire(url)
-            assert await one.claim(deleting, "one", for_ms=CLAIM_MS)
-            assert not await store.claim(deleting, DEAD, for_ms=CLAIM_MS), "it comes back too late"
-            await store.govern(Purge("orders"))
-            assert not await one.claim(deleting, "one", for_ms=CLAIM_MS), "there is nothing left to finish"
+async def test_a_creation_of_a_dead_broker_is_finished_by_one_other(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with world(url) as (store, one, two):
+        await begin(store, Create("orders"))
+        await asyncio.gather(one.look(), two.look())
+        await asyncio.gather(one.look(), two.look())
+        assert one.steps + two.steps == []
+        with pytest.raises(TimelineNotReady):
+            one.life.usable("orders")
 
-    asyncio.run(run())
+        await let_claims_expire(url)
+        await asyncio.gather(one.look(), two.look())
+        assert one.steps + two.steps == [MakeReady("orders")]
+        await asyncio.gather(one.look(), two.look())
+        assert one.life.usable("orders").state is two.life.usable("orders").state is TimelineState.READY
+
+
+async def test_a_broker_that_lost_its_claim_removes_nothing_more(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    async with world(url) as (store, one, _two):
+        await store.govern(Create("orders"))
+        deleting = await begin(store, Delete("orders"))
+        await let_claims_expire(url)
+        assert await one.claim(deleting, "one", for_ms=CLAIM_MS)
+        assert not await store.claim(deleting, DEAD, for_ms=CLAIM_MS), "it comes back too late"
+        await store.govern(Purge("orders"))
+        assert not await one.claim(deleting, "one", for_ms=CLAIM_MS), "there is nothing left to finish"

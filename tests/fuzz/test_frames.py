@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from tests.unit.doors.door import RawClient, body_of, frame, kafka_door, run
-from tests.unit.wire.samples import kio_bytes, sample
+from tests.support.kafka_server import RawClient, body_of, frame, kafka_door
+from tests.support.wire_samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.servers.kafka.api_table import standard_table
@@ -19,6 +19,8 @@ from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.requests import is_flexible, peek, read_body, read_header
 from tidemill.wire.kafka.schema import request_class
+
+pytestmark = pytest.mark.event_loop("uvloop")
 
 APIS = {api.key: api for api in standard_table().listed()}
 PAIRS = [
@@ -75,7 +77,7 @@ def test_frames_are_found_however_they_are_cut(frames: list[bytes], cuts: list[i
 
 
 @pytest.mark.parametrize("key", sorted(APIS))
-def test_damaged_requests_of_every_api(tmp_path: Path, key: int) -> None:
+async def test_damaged_requests_of_every_api(tmp_path: Path, key: int) -> None:
     """Valid requests with counts and lengths overwritten, sent to a real door."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
@@ -91,13 +93,10 @@ def test_damaged_requests_of_every_api(tmp_path: Path, key: int) -> None:
             body[at : at + len(damage)] = damage
         return frame(key, version, 1, bytes(body[: rng.randrange(len(body) + 1)] if rng.random() < 0.3 else body))
 
-    async def test() -> None:
+    with capture_logs() as logs:
         async with kafka_door(tmp_path, {"auto.create.topics.enable": "false"}) as door:
             for _ in range(12):
                 await survive(door, attempt())
-
-    with capture_logs() as logs:
-        run(test)
     assert [each for each in logs if each["log_level"] == "error"] == []
 
 
@@ -114,33 +113,27 @@ async def survive(door: KafkaServer, data: bytes) -> None:
     await honest.close()
 
 
-def test_noise_on_the_socket(tmp_path: Path) -> None:
+async def test_noise_on_the_socket(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
 
-    async def test() -> None:
-        async with kafka_door(tmp_path) as door:
-            for _ in range(60):
-                size = rng.choice((1, 3, 4, 5, 100, 70_000))
-                noise = rng.randbytes(size)
-                if rng.random() < 0.5:
-                    noise = struct.pack(">i", rng.choice((size, size + 5, 10, 14))) + noise
-                await survive(door, noise)
-
-    run(test)
+    async with kafka_door(tmp_path) as door:
+        for _ in range(60):
+            size = rng.choice((1, 3, 4, 5, 100, 70_000))
+            noise = rng.randbytes(size)
+            if rng.random() < 0.5:
+                noise = struct.pack(">i", rng.choice((size, size + 5, 10, 14))) + noise
+            await survive(door, noise)
 
 
-def test_a_flood_of_tags_and_a_flood_of_items(tmp_path: Path) -> None:
+async def test_a_flood_of_tags_and_a_flood_of_items(tmp_path: Path) -> None:
     tags = b"\x80\x94\xeb\xdc\x03" + b"\x07\x00" * 2_000_000  # a billion tagged fields, two million of them there
     head = struct.pack(">hhih", 18, 3, 1, 0)
     flood = struct.pack(">i", len(head) + len(tags)) + head + tags
     names = frame(42, 2, 1, b"\x81\x89\x7a" + b"\x01" * 2_000_000)  # two million empty names
 
-    async def test() -> None:
-        async with kafka_door(tmp_path) as door:
-            await survive(door, flood)
-            await survive(door, names)
-            await survive(door, frame(18, 3, 1, body_of(18, 3, {})))
-
-    run(test)
+    async with kafka_door(tmp_path) as door:
+        await survive(door, flood)
+        await survive(door, names)
+        await survive(door, frame(18, 3, 1, body_of(18, 3, {})))

@@ -4,18 +4,20 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.unit.doors.door import kafka_door, run
+from tests.support.kafka_server import kafka_door
 
 from tidemill.servers.http import bounded_protocol
 from tidemill.servers.http.server import HttpServer
 from tidemill.sql.core.errors import SqlRefused
 
-Attempt = Callable[[Callable[[], Awaitable[None]]], None]
+pytestmark = pytest.mark.event_loop("uvloop")
+
+
 ROUNDS = 150
 LIMIT_S = 30
 FLOOD_BYTES = 16 * bounded_protocol.REQUEST_BYTES_MAX
@@ -68,30 +70,23 @@ async def is_served(address: tuple[str, int]) -> bool:
     return found.startswith(b"HTTP/1.1 200") and found.endswith(b"live\n")
 
 
-@pytest.fixture
-def attempt(caplog: pytest.LogCaptureFixture) -> Attempt:
-    """Run a test; nothing of it may be logged as a failure, by the event loop or by the web framework."""
-
-    def attempt(test: Callable[[], Awaitable[None]]) -> None:
-        run(test)
-        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
-
-    return attempt
+@pytest.fixture(autouse=True)
+def _no_failures_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Neither the event loop nor the web framework may log a failure."""
+    yield
+    assert [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR] == []
 
 
-def test_noise(attempt: Attempt, tmp_path: Path) -> None:
+async def test_noise(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
 
-    async def test() -> None:
-        async with http_door(tmp_path) as address:
-            for _ in range(ROUNDS):
-                found = await answer(address, b"".join(rng.choices(PIECES, k=rng.randrange(1, 14))))
-                assert b"HTTP/1.1 500" not in found
-            assert await is_served(address)
-
-    attempt(test)
+    async with http_door(tmp_path) as address:
+        for _ in range(ROUNDS):
+            found = await answer(address, b"".join(rng.choices(PIECES, k=rng.randrange(1, 14))))
+            assert b"HTTP/1.1 500" not in found
+        assert await is_served(address)
 
 
 @pytest.mark.parametrize(
@@ -105,52 +100,40 @@ def test_noise(attempt: Attempt, tmp_path: Path) -> None:
     ],
     ids=["path", "header", "trailer", "chunked body", "announced body"],
 )
-def test_what_has_no_end_is_cut(attempt: Attempt, tmp_path: Path, begin: bytes) -> None:
-    async def test() -> None:
-        async with http_door(tmp_path) as address:
-            _, writer = await asyncio.open_connection(*address)
-            sent = 0
-            with contextlib.suppress(ConnectionError):
-                writer.write(begin)
-                while sent < FLOOD_BYTES:
-                    writer.write(b"a" * 65_536)
-                    sent += 65_536
-                    async with asyncio.timeout(LIMIT_S):
-                        await writer.drain()
-            assert sent < FLOOD_BYTES
-            writer.close()
-            assert await is_served(address)
+async def test_what_has_no_end_is_cut(tmp_path: Path, begin: bytes) -> None:
 
-    attempt(test)
+    async with http_door(tmp_path) as address:
+        _, writer = await asyncio.open_connection(*address)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            writer.write(begin)
+            while sent < FLOOD_BYTES:
+                writer.write(b"a" * 65_536)
+                sent += 65_536
+                async with asyncio.timeout(LIMIT_S):
+                    await writer.drain()
+        assert sent < FLOOD_BYTES
+        writer.close()
+        assert await is_served(address)
 
 
 @pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nhost", SQL + b"content-length: 9\r\n\r\n{"])
-def test_who_does_not_go_on_is_cut(
-    attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
-) -> None:
+async def test_who_does_not_go_on_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes) -> None:
     monkeypatch.setattr(bounded_protocol, "RECEIVE_S", 0.05)
 
-    async def test() -> None:
-        async with http_door(tmp_path) as address:
-            await answer(address, begin, end=False)
-
-    attempt(test)
+    async with http_door(tmp_path) as address:
+        await answer(address, begin, end=False)
 
 
-def test_one_connection_too_many_is_sent_away(
-    attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_connection_too_many_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.servers.http.server.CONNECTIONS_MAX", 3)
 
-    async def test() -> None:
-        async with http_door(tmp_path) as address:
-            held = [await asyncio.open_connection(*address) for _ in range(3)]
-            assert await answer(address, b"", end=False) == b""
-            for _, writer in held:
-                writer.close()
-                await writer.wait_closed()
-            async with asyncio.timeout(LIMIT_S):
-                while not await is_served(address):  # the door hears of it a moment later
-                    pass
-
-    attempt(test)
+    async with http_door(tmp_path) as address:
+        held = [await asyncio.open_connection(*address) for _ in range(3)]
+        assert await answer(address, b"", end=False) == b""
+        for _, writer in held:
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(LIMIT_S):
+            while not await is_served(address):  # the door hears of it a moment later
+                pass

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Producer
+from tests.support.waiting import eventually
 
 from tidemill.query_engine.confinement import is_supported
 from tidemill.testing import Broker
@@ -54,11 +55,9 @@ def children_of(pid: int) -> list[int]:
 def only_child_of(broker: Broker) -> int:
     """The query process that waits for the next query; processes that were killed before may take a while to end."""
     assert post(broker, "SELECT 1") == (200, [[1]])
-    deadline = time.monotonic() + WAIT_S
-    while len(found := children_of(pid_of(broker))) != 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found[0]
+    eventually(lambda: len(children_of(pid_of(broker))) == 1, within_s=WAIT_S)
+    (child,) = children_of(pid_of(broker))
+    return child
 
 
 def is_running(pid: int) -> bool:
@@ -145,10 +144,7 @@ def test_a_client_that_disconnects_ends_its_query(broker: Broker) -> None:
     connection.request("POST", "/api/sql", json.dumps({"sql": ENDLESS}), headers={"content-type": "application/json"})
     time.sleep(0.5)
     connection.close()
-    deadline = time.monotonic() + WAIT_S
-    while is_running(first):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not is_running(first), within_s=WAIT_S)
 
 
 @pytest.mark.parametrize("end", [Broker.stop, Broker.kill])
@@ -159,10 +155,7 @@ def test_a_broker_stops_while_a_query_is_stuck(end: Callable[[Broker], None]) ->
         threading.Thread(target=_ignore_errors, args=(broker,), daemon=True).start()
         time.sleep(0.5)
         end(broker)
-        deadline = time.monotonic() + WAIT_S
-        while is_running(child):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(lambda: not is_running(child), within_s=WAIT_S)
 
 
 def _ignore_errors(broker: Broker) -> None:

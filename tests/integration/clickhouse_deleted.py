@@ -6,14 +6,13 @@ The tests use the stores of two brokers over the servers of `test_clickhouse_ser
 late writes by hand.
 """
 
-import asyncio
 import time
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
 import pytest
-from tests.clickhouse import Server
+from tests.support.clickhouse import Server
 
 from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.model.topic_settings import parse
@@ -61,64 +60,57 @@ async def write(log: ClickHouseLog, value: bytes) -> None:
     await log.append_aside([batch], [read_header(batch)], now_ms())
 
 
-def test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name(world: World) -> None:
-    async def test() -> None:
-        awake, late = Broker(world, 1), Broker(world, 2)
-        old = await late.lead("again", OLD, LATE_EPOCH)
-        await write(old, b"old")
-        # The other broker is suspended. This one deletes the topic and creates it again.
-        await awake.store.remove_topic("again", OLD)
-        assert world.first.ask("SELECT count() FROM messages WHERE topic = 'again'") == "0"
-        new = await awake.lead("again", NEW)
-        await write(new, b"new")
-        await new.save({"of": "the new one"})
-        # The other one continues: its appends, notes, row changes and its part of the deletion are late.
-        with pytest.raises(NotLeaderOrFollower):
-            await write(old, b"ghost")
-        await old.save({"of": "the old one"})
-        await old.trim(1, {"of": "the old one"})
-        await old.sweep(now_ms())
-        await old.truncate(0)
-        await old.reset(40)
-        await late.store.remove_topic("again", OLD)
-        await late.store.remove_topic("again", OLD)
-        with pytest.raises(NotLeaderOrFollower):
-            await late.lead("again", OLD, LATE_EPOCH + 1)
-        # The new topic still has its record, its leader and its notes, and accepts writes.
-        await write(new, b"goes on")
-        assert world.first.ask(ROWS.format("again")) == f"[('new','{NEW}'),('goes on','{NEW}')]"
-        await awake.close()
-        next_one = Broker(world, 3)
-        again = await next_one.lead("again", NEW, 1)
-        assert (again.start_offset, again.end_offset) == (0, 2)
-        assert again.saved is not None
-        assert again.saved.state == {"of": "the new one"}
-        with pytest.raises(KafkaStorageError):
-            await write(new, b"closed")
-        await late.close()
-        await next_one.close()
-
-    asyncio.run(test())
+async def test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name(world: World) -> None:
+    awake, late = Broker(world, 1), Broker(world, 2)
+    old = await late.lead("again", OLD, LATE_EPOCH)
+    await write(old, b"old")
+    # The other broker is suspended. This one deletes the topic and creates it again.
+    await awake.store.remove_topic("again", OLD)
+    assert world.first.ask("SELECT count() FROM messages WHERE topic = 'again'") == "0"
+    new = await awake.lead("again", NEW)
+    await write(new, b"new")
+    await new.save({"of": "the new one"})
+    # The other one continues: its appends, notes, row changes and its part of the deletion are late.
+    with pytest.raises(NotLeaderOrFollower):
+        await write(old, b"ghost")
+    await old.save({"of": "the old one"})
+    await old.trim(1, {"of": "the old one"})
+    await old.sweep(now_ms())
+    await old.truncate(0)
+    await old.reset(40)
+    await late.store.remove_topic("again", OLD)
+    await late.store.remove_topic("again", OLD)
+    with pytest.raises(NotLeaderOrFollower):
+        await late.lead("again", OLD, LATE_EPOCH + 1)
+    # The new topic still has its record, its leader and its notes, and accepts writes.
+    await write(new, b"goes on")
+    assert world.first.ask(ROWS.format("again")) == f"[('new','{NEW}'),('goes on','{NEW}')]"
+    await awake.close()
+    next_one = Broker(world, 3)
+    again = await next_one.lead("again", NEW, 1)
+    assert (again.start_offset, again.end_offset) == (0, 2)
+    assert again.saved is not None
+    assert again.saved.state == {"of": "the new one"}
+    with pytest.raises(KafkaStorageError):
+        await write(new, b"closed")
+    await late.close()
+    await next_one.close()
 
 
-def test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted(world: World) -> None:
+async def test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted(world: World) -> None:
     """Tables of the previous version have rows, claims and notes without an id."""
-
-    async def test() -> None:
-        broker = Broker(world, 1)
-        first = await broker.lead("aged", "", 3)
-        await write(first, b"before")
-        await first.save({"is": "aged"})
-        after = await broker.lead("aged", OLD, 3)
-        assert (after.end_offset, after.saved.state if after.saved else None) == (1, {"is": "aged"})
-        await write(after, b"after")
-        with pytest.raises(NotLeaderOrFollower):
-            await broker.lead("aged", OLD, 2)
-        assert world.first.ask(ROWS.format("aged")) == f"[('before',''),('after','{OLD}')]"
-        await broker.store.remove_topic("aged", OLD)
-        for table in ("messages", "partitions"):
-            assert world.first.ask(f"SELECT count() FROM {table} WHERE topic = 'aged'") == "0"
-        assert world.first.ask("SELECT partition FROM claims WHERE topic = 'aged'") == "-1"
-        await broker.close()
-
-    asyncio.run(test())
+    broker = Broker(world, 1)
+    first = await broker.lead("aged", "", 3)
+    await write(first, b"before")
+    await first.save({"is": "aged"})
+    after = await broker.lead("aged", OLD, 3)
+    assert (after.end_offset, after.saved.state if after.saved else None) == (1, {"is": "aged"})
+    await write(after, b"after")
+    with pytest.raises(NotLeaderOrFollower):
+        await broker.lead("aged", OLD, 2)
+    assert world.first.ask(ROWS.format("aged")) == f"[('before',''),('after','{OLD}')]"
+    await broker.store.remove_topic("aged", OLD)
+    for table in ("messages", "partitions"):
+        assert world.first.ask(f"SELECT count() FROM {table} WHERE topic = 'aged'") == "0"
+    assert world.first.ask("SELECT partition FROM claims WHERE topic = 'aged'") == "-1"
+    await broker.close()

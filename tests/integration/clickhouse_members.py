@@ -10,9 +10,10 @@ import time
 from datetime import timedelta
 from typing import Any, Protocol
 
-from tests.clickhouse import Server
-from tests.cluster.brokers import Brokers, eventually
-from tests.unit.doors.door import RawClient, request_part
+from tests.support.clickhouse import Server
+from tests.support.cluster_processes import Brokers
+from tests.support.kafka_server import RawClient, request_part
+from tests.support.waiting import eventually
 
 from tidemill.client.kafka import KafkaClient as Clients
 from tidemill.model.errors import (

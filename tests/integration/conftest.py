@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.integration.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 from tidemill.testing import Broker
 

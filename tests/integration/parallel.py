@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +15,6 @@ from tidemill.testing import Broker
 WAIT_S = 60
 INTERRUPTS_MAX = 5
 INTERRUPT_S = 15
-
-
-def until(condition: Callable[[], bool], limit_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def fill(broker: Broker, topic: str, count: int, keys: int = 50) -> None:

@@ -1,6 +1,6 @@
 """Batches that a correct producer never sends: a valid CRC over invalid records."""
 
-from tests.integration.raw_batches import NOW_MS
+from tests.support.raw_batches import NOW_MS
 
 from tidemill.records.build import NewRecord, build_batch, wrap
 from tidemill.records.compression import Codec

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from tests.addresses import speaks_ipv6
+from tests.support.addresses import speaks_ipv6
 
 from tidemill import Message, Timeline
 from tidemill.testing import Broker

@@ -1,7 +1,7 @@
 """`tidemill bench`."""
 
 import pytest
-from tests.integration.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 FAILED, WRONG_USE = 1, 2
 

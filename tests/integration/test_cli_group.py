@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 from tidemill.testing import Broker
 

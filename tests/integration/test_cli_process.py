@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.integration.command_line import CommandLine
 from tests.integration.parallel import interrupt
+from tests.support.command_line import CommandLine
+from tests.support.waiting import eventually
 
 from tidemill.cli import connection
 from tidemill.testing import Broker
@@ -259,11 +260,8 @@ def test_ctrl_c_waits_for_commands_and_a_second_ends_them(
         start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + WAIT_S
-        while not (tmp_path / "marks").exists():
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
+        eventually(lambda: (tmp_path / "marks").exists() or process.poll() is not None)
+        assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(1)  # two signals at the same moment are one
         assert process.poll() is None

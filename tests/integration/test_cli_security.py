@@ -1,6 +1,6 @@
 """Commands at a broker with TLS and logins, and at ports where no Kafka broker is.
 
-The broker is a real one behind `tests.secured_front`, which other clients know (tests/spark/test_security.py).
+The broker is a real one behind `tests.support.secured_front`, which other clients know (tests/spark/test_security.py).
 """
 
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.etcd import Certificates
-from tests.integration.command_line import CommandLine
-from tests.secured_front import SecuredFront
+from tests.support.command_line import CommandLine
+from tests.support.etcd import Certificates
+from tests.support.secured_front import SecuredFront
 
 from tidemill.testing import Broker
 

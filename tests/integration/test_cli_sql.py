@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.integration.command_line import CommandLine
-from tests.postgres import free_port
+from tests.support.command_line import CommandLine
+from tests.support.postgres import free_port
 
 from tidemill.testing import Broker
 

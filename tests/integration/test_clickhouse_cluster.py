@@ -1,12 +1,11 @@
 """Two brokers over the same ClickHouse: topics and groups are shared, and each record is stored once.
 
-Brokers agree by a real etcd; the server is the front over the embedded engine (tests/clickhouse_front.py).
+Brokers agree by a real etcd; the server is the front over the embedded engine (tests/support/clickhouse_front.py).
 """
 
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +14,9 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clickhouse import Server, running
-from tests.etcd import running_etcd
+from tests.support.clickhouse import Server, running
+from tests.support.etcd import running_etcd
+from tests.support.waiting import eventually
 
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.errors import InvalidReplicaAssignment
@@ -68,13 +68,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def together(work: Callable[[Broker], object], brokers: list[Broker]) -> None:
     with ThreadPoolExecutor(len(brokers)) as threads:
         list(threads.map(work, brokers))
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {WAIT_S} s"
-        time.sleep(0.05)
 
 
 def asked(broker: Broker, sql: str) -> list[list[int]]:
@@ -140,7 +133,7 @@ def test_members_at_two_brokers_are_one_group(world: World) -> None:
             len(each.partitions) == PARTITIONS // 2 for each in members
         )
 
-    until(settled, "each member has half of the partitions")
+    eventually(settled, "each member has half of the partitions")
     send(world.brokers[0], "shared", 0, COUNT // 2)
     send(world.brokers[1], "shared", COUNT // 2, COUNT // 2)
 
@@ -149,7 +142,7 @@ def test_members_at_two_brokers_are_one_group(world: World) -> None:
             each.poll()
         return len(first.seen) + len(second.seen) >= COUNT
 
-    until(all_seen, "every record is read")
+    eventually(all_seen, "every record is read")
     assert sorted(first.seen + second.seen) == list(range(COUNT))
     assert first.seen
     assert second.seen
@@ -171,17 +164,17 @@ def test_members_at_two_brokers_are_one_group(world: World) -> None:
             [COUNT, PARTITIONS, PARTITIONS]
         ]
         assert asked(broker, "SELECT members, lag FROM group_activity WHERE group_id = 'both'") == [[2, PARTITIONS]]
-    until(lambda: sum(each.poll() for each in members) == COUNT + PARTITIONS, "what came later is read")
+    eventually(lambda: sum(each.poll() for each in members) == COUNT + PARTITIONS, "what came later is read")
     for each in members:
         each.consumer.commit(asynchronous=False)
     committed = "SELECT sum(committed_offset), sum(lag) FROM consumer_lag WHERE group_id = 'both'"
-    until(
+    eventually(
         lambda: world.server.ask(committed) == f"{COUNT + PARTITIONS}\t0", "the offsets of both are told by the server"
     )
     active = "SELECT members FROM group_activity WHERE group_id = 'both'"
-    until(lambda: world.server.ask(active) == "2", "both members are told by the server")
+    eventually(lambda: world.server.ask(active) == "2", "both members are told by the server")
     second.consumer.close()
-    until(lambda: first.poll() >= 0 and first.partitions == list(range(PARTITIONS)), "who stays reads everything")
+    eventually(lambda: first.poll() >= 0 and first.partitions == list(range(PARTITIONS)), "who stays reads everything")
     first.consumer.close()
 
 
@@ -189,7 +182,7 @@ def test_who_is_no_member_commits_nothing_whichever_broker_is_asked(world: World
     world.create("fenced")
     send(world.brokers[0], "fenced", 0, 4)
     member = Member(world.brokers[1], "fenced", "turns")
-    until(lambda: member.poll() == 4, "the member reads")
+    eventually(lambda: member.poll() == 4, "the member reads")
     for broker in world.brokers:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         change = ConsumerGroupTopicPartitions("turns", [TopicPartition("fenced", 0, 1)])
@@ -245,5 +238,5 @@ def test_brokers_keep_no_copies_of_what_servers_keep(world: World) -> None:
         for node in (0, 1):
             send(world.brokers[0], "settled", 0, 1)
             assert client.reassign({place: [node]})[place] is None
-            until(lambda node=node: client.carriers(["settled"])[place].leader == node, "it is led where it should be")  # type: ignore[misc]  # defaults bind
+            eventually(lambda node=node: client.carriers(["settled"])[place].leader == node, "not led there")  # type: ignore[misc]  # defaults bind
         assert client.list_offsets({place: -1})[place].offset == 2

@@ -1,6 +1,6 @@
 """Brokers that die or are paused while others share their servers: partitions and groups go on elsewhere.
 
-Two brokers agree by a real etcd; two servers own ranges of partitions (tests/clickhouse_front.py).
+Two brokers agree by a real etcd; two servers own ranges of partitions (tests/support/clickhouse_front.py).
 """
 
 import threading
@@ -12,9 +12,10 @@ from typing import Self
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clickhouse import Server, running
-from tests.cluster.brokers import Brokers, eventually, running_brokers
 from tests.integration.clickhouse_members import run_a_group_over_two_brokers_and_a_kill
+from tests.support.clickhouse import Server, running
+from tests.support.cluster_processes import Brokers, running_brokers
+from tests.support.waiting import eventually
 
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.topics import TopicPartition as Partition

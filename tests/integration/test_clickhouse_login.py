@@ -13,8 +13,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 from confluent_kafka import Producer
-from tests.clickhouse import Server, running
-from tests.etcd import Certificates
+from tests.support.clickhouse import Server, running
+from tests.support.etcd import Certificates
 
 from tidemill.streams.clickhouse import schema, visit
 from tidemill.streams.clickhouse.statements import text

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.clickhouse import Server, running
+from tests.support.clickhouse import Server, running
 
 from tidemill.coordinator.journal import java_hash
 from tidemill.testing import Broker

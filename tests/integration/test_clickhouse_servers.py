@@ -1,10 +1,10 @@
 """Streams on two servers of ClickHouse that own ranges of partitions, and what happens when one of them misbehaves.
 
-The servers are fronts of our own over the embedded engine (tests/clickhouse_front.py), each in a process of its own.
+The servers are HTTP front ends of the embedded engine (tests/support/clickhouse_front.py), each in its own process.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -12,13 +12,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
-from tests.clickhouse import Server, running
 from tests.integration.clickhouse_deleted import (
     test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted,
     test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name,
 )
-from tests.integration.pages import ROOT, blocks
-from tests.integration.reader import Reader
+from tests.support.clickhouse import Server, running
+from tests.support.doc_pages import ROOT, blocks
+from tests.support.doc_reader import Reader
+from tests.support.waiting import eventually
 
 from tidemill.sql.core.catalog import TABLES
 from tidemill.testing import Broker
@@ -83,13 +84,6 @@ class World:
     def leaders(self, topic: str) -> list[int]:
         found = self.admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
         return [found[index].leader for index in sorted(found)]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {WAIT_S} s"
-        time.sleep(0.1)
 
 
 def refusal(world: World, topic: str, partition: int) -> str:
@@ -168,7 +162,7 @@ def test_a_server_that_is_down_takes_only_its_own_partitions_along(world: World)
         world.send("halved", partition, 3)
     world.second.kill()
     assert refusal(world, "halved", 2) in {"KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"}
-    until(lambda: world.leaders("halved") == [0, 0, NOBODY, NOBODY], "the partitions of the server have no leader")
+    eventually(lambda: world.leaders("halved") == [0, 0, NOBODY, NOBODY], "the partitions of the server have no leader")
     asked = {"sql": "SELECT count() FROM messages WHERE topic = 'halved' AND partition IN (0, 1)"}
     assert httpx.post(f"{world.broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["data"] == [[6]]
     world.send("halved", 1, 3, "on")
@@ -178,7 +172,7 @@ def test_a_server_that_is_down_takes_only_its_own_partitions_along(world: World)
     unkeyed.close()
     assert set(went) <= {0, 1}
     world.second.start()
-    until(lambda: world.leaders("halved") == [0, 0, 0, 0], "the partitions of the server are led again")
+    eventually(lambda: world.leaders("halved") == [0, 0, 0, 0], "the partitions of the server are led again")
     world.send("halved", 2, 3, "back")
     assert world.read("halved", 2, 6)[3:] == [(number, b"back%d" % (number - 3)) for number in range(3, 6)]
     assert audit(world.second, "halved") == {2: 6, 3: 3}
@@ -197,7 +191,7 @@ def test_a_broker_that_starts_without_a_server_opens_its_partitions_later(world:
     with pytest.raises(KafkaException):
         consumer.get_watermark_offsets(TopicPartition("late", 3), timeout=2)
     world.second.start()
-    until(lambda: world.leaders("late") == [0, 0, 0, 0], "all partitions are led")
+    eventually(lambda: world.leaders("late") == [0, 0, 0, 0], "all partitions are led")
     assert world.read("late", 3, 5) == [(number, b"v%d" % number) for number in range(5)]
     consumer.close()
 
@@ -235,17 +229,17 @@ def test_groups_are_tables_for_whoever_asks_the_servers(world: World) -> None:
     world.send("grouped", 3, 2, "more")
     told = "partition, committed_offset, lag, lag_seconds >= 0"
     lag = f"SELECT {told} FROM consumer_lag WHERE group_id = 'it\\'s' ORDER BY 1"
-    until(lambda: world.first.ask(lag) == "0\t5\t0\t1\n1\t5\t0\t1", "the first server tells the lag of its partitions")
-    until(lambda: world.second.ask(lag) == "2\t5\t0\t1\n3\t5\t2\t1", "the second server tells the lag of its own")
+    eventually(lambda: world.first.ask(lag) == "0\t5\t0\t1\n1\t5\t0\t1", "lag of the partitions of the first server")
+    eventually(lambda: world.second.ask(lag) == "2\t5\t0\t1\n3\t5\t2\t1", "lag of the partitions of the second server")
     members = "SELECT client_id, state, length(assignment['grouped']) FROM group_members WHERE group_id = 'it\\'s'"
-    until(lambda: "me\tStable\t4" in world.first.ask(members).splitlines(), "the member is told with what it reads")
+    eventually(lambda: "me\tStable\t4" in world.first.ask(members).splitlines(), "the member and what it reads")
     active = "SELECT members, partitions FROM group_activity WHERE group_id = 'it\\'s'"
     assert world.first.ask(active) == "1\t2"
     assert len(world.first.ask(members).splitlines()) < 6
     owners = "SELECT uniqExact(client_id), any(generation_id) >= 1 FROM consumer_offsets WHERE group_id = 'it\\'s'"
     assert world.second.ask(owners) == "1\t1"
     reader.close()
-    until(lambda: world.first.ask(active) == "0\t2", "the member is gone")
+    eventually(lambda: world.first.ask(active) == "0\t2", "the member is gone")
 
 
 def test_the_guide_does_what_it_says(world: World, tmp_path: Path) -> None:
@@ -254,7 +248,7 @@ def test_the_guide_does_what_it_says(world: World, tmp_path: Path) -> None:
     told = "SELECT count(), sum(lag) FROM consumer_lag WHERE group_id = 'clerks' AND topic = 'stock'"
     for block in blocks(ROOT / "docs/guides/clickhouse.md"):
         if "consumer_lag" in block.text:
-            until(lambda: world.second.ask(told) == "2\t1", "the servers tell the lag")
+            eventually(lambda: world.second.ask(told) == "2\t1", "the servers tell the lag")
         reader.follow(block)
 
 

@@ -2,14 +2,14 @@
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.integration.command_line import CommandLine
 from tests.integration.health import health
-from tests.integration.system_clock import SystemClock, system_clock
+from tests.support.command_line import CommandLine
+from tests.support.system_clock import SystemClock, system_clock
+from tests.support.waiting import eventually
 
 from tidemill.testing import Broker
 
@@ -41,13 +41,6 @@ def first_offset(broker: Broker) -> int:
         consumer.close()
 
 
-def until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
-
-
 def in_doubt(broker: Broker) -> bool:
     return bool(health(broker)["clock"]["state"] == "in doubt")
 
@@ -66,7 +59,7 @@ def test_a_jump_deletes_nothing_until_it_is_accepted(
         produce(broker)
         assert health(broker)["state"] == "healthy"
         system_clock.jump(jump)
-        until(lambda: in_doubt(broker))
+        eventually(lambda: in_doubt(broker))
         found = health(broker)
         assert found["state"] == "degraded"
         assert "the wall clock jumped by" in found["clock"]["reasons"][0]["text"]
@@ -82,7 +75,7 @@ def test_a_jump_deletes_nothing_until_it_is_accepted(
         assert not in_doubt(broker)
         assert health(broker)["clock"]["accepted_by"] == "operator"
         if jump == DAYS_30:
-            until(lambda: first_offset(broker) == RECORDS)
+            eventually(lambda: first_offset(broker) == RECORDS)
         assert "nothing to accept" in tidemill("cluster", "clock", "accept", "--yes").out
 
 
@@ -103,7 +96,7 @@ def test_a_start_with_a_wrong_clock_deletes_nothing(
         assert [one["kind"] for one in found["clock"]["reasons"]] == [kind]
         nothing_is_deleted(broker)
         system_clock.jump("+0")
-        until(lambda: not in_doubt(broker))
+        eventually(lambda: not in_doubt(broker))
 
 
 def test_a_restart_after_a_short_stop_is_trusted_at_once(tmp_path: Path) -> None:

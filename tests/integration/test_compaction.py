@@ -1,14 +1,14 @@
 """Compaction as applications meet it: a compacted topic through real clients, and the broker's own journals."""
 
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.waiting import eventually
 
 from tidemill.testing import Broker
 
@@ -68,13 +68,6 @@ def table(records: list[tuple[int, bytes, bytes | None]]) -> dict[bytes, bytes]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def files(broker: Broker, topic: str) -> list[Path]:
     return sorted((broker.data_dir / "streams" / topic / "0").glob("*.log"))
 
@@ -125,7 +118,7 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key(broker: Broker) -> N
         if number % 20 == 10:
             assert table(read_all(broker, "table")) == {key: value for key, value in wanted.items() if value}
     expected = {key: value for key, value in wanted.items() if value}
-    wait_for(lambda: len(read_all(broker, "table")) < written / 3, "nothing is compacted")
+    eventually(lambda: len(read_all(broker, "table")) < written / 3, "nothing is compacted")
     records = read_all(broker, "table")
     assert [offset for offset, _, _ in records] == sorted({offset for offset, _, _ in records})
     assert table(records) == expected
@@ -157,7 +150,7 @@ def test_journals_of_offsets_and_transactions_stay_small(broker: Broker) -> None
         producer.produce("input", b"%d" % number, partition=0)
         producer.commit_transaction(WAIT_S)
     for topic in ("__consumer_offsets", "__transaction_state"):
-        wait_for(partial(is_small, broker, topic), f"{topic} grows")
+        eventually(partial(is_small, broker, topic), f"{topic} grows")
     broker.kill()
     broker.restart()
     [found] = consumer.committed([TopicPartition("input", 0)], WAIT_S)

@@ -187,7 +187,7 @@ def test_every_reader_ends_with_the_same_table(history: list[Write | Wait | Read
     asyncio.run(asyncio.wait_for(live(), LIMIT_S))
 
 
-def test_the_number_of_files_does_not_grow_with_the_life_of_the_log() -> None:
+async def test_the_number_of_files_does_not_grow_with_the_life_of_the_log() -> None:
     async def live() -> None:
         life = Life(1)
         log = await life.open()
@@ -202,7 +202,7 @@ def test_the_number_of_files_does_not_grow_with_the_life_of_the_log() -> None:
         await life.check(log)
         await log.close()
 
-    asyncio.run(asyncio.wait_for(live(), LIMIT_S))
+    await asyncio.wait_for(live(), LIMIT_S)
 
 
 class HeldDisk(SimDisk):
@@ -227,7 +227,7 @@ class HeldDisk(SimDisk):
         return await super().aside(call)
 
 
-def test_a_read_that_compaction_overtakes_is_made_again() -> None:
+async def test_a_read_that_compaction_overtakes_is_made_again() -> None:
     def one(key: bytes) -> bytearray:
         return build_batch([NewRecord(key, b"value", (), 1_700_000_000_000)])
 
@@ -256,4 +256,4 @@ def test_a_read_that_compaction_overtakes_is_made_again() -> None:
         assert [header.base_offset for _, header in iter_headers(found)] == [12]
         await log.close()
 
-    asyncio.run(asyncio.wait_for(live(), LIMIT_S))
+    await asyncio.wait_for(live(), LIMIT_S)

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.unit.broker.worlds import batch_of, running
+from tests.support.broker_worlds import batch_of, running
 
 from tidemill.servers.http import front_page
 from tidemill.servers.http.server import HttpServer
@@ -27,25 +28,20 @@ async def no_answer(sql: str, form: str, skip_unreadable: bool) -> bytes:
     raise SqlUnavailable(f"no engine for {sql} as {form}")
 
 
-def with_door(folder: Path, check: Callable[[httpx.AsyncClient, "Door"], object]) -> None:
-    async def scenario() -> None:
-        async with running(folder, memory=True) as broker:
-            await broker.topics.create("orders", partitions=2, overrides={"retention.ms": "5"})
-            await broker.view.partition("orders", 0).leader.append(batch_of(b"a", b"b"), acks=1)
-            door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
-            await door.start("127.0.0.1", 0)
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:
-                await check(client, door)  # type: ignore[misc]  # every check is a coroutine
-            await door.close()
-
-    asyncio.run(scenario())
+@asynccontextmanager
+async def running_console(folder: Path) -> AsyncIterator[tuple[httpx.AsyncClient, HttpServer]]:
+    async with running(folder, memory=True) as broker:
+        await broker.topics.create("orders", partitions=2, overrides={"retention.ms": "5"})
+        await broker.view.partition("orders", 0).leader.append(batch_of(b"a", b"b"), acks=1)
+        door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
+        await door.start("127.0.0.1", 0)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:
+            yield client, door
+        await door.close()
 
 
-Door = HttpServer
-
-
-def test_pages_and_documents(tmp_path: Path) -> None:
-    async def check(client: httpx.AsyncClient, door: Door) -> None:
+async def test_pages_and_documents(tmp_path: Path) -> None:
+    async with running_console(tmp_path) as (client, _door):
         front = await client.get("/")
         assert front.status_code == 200
         assert "orders" in front.text
@@ -77,13 +73,11 @@ def test_pages_and_documents(tmp_path: Path) -> None:
         headed = await client.head("/api/topics")
         assert (headed.status_code, headed.content) == (200, b"")
 
-    with_door(tmp_path, check)
 
-
-def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidemill.broker.partitions import Partitions
 
-    async def check(client: httpx.AsyncClient, door: Door) -> None:
+    async with running_console(tmp_path) as (client, _door):
         monkeypatch.setattr(Partitions, "broken", lambda _: {("orders", 0): OSError("disk <full>")})
         ready = await client.get("/health/ready")
         assert ready.status_code == 503
@@ -93,13 +87,11 @@ def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pytest.Mon
         assert (health.status_code, health.json()["state"]) == (503, "degraded")
         assert (await client.get("/health/live")).status_code == 200
 
-    with_door(tmp_path, check)
 
-
-def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidemill.cluster.membership import Membership
 
-    async def check(client: httpx.AsyncClient, door: Door) -> None:
+    async with running_console(tmp_path) as (client, _door):
         monkeypatch.setattr(Membership, "alive", property(lambda _: False))
         ready = await client.get("/health/ready")
         assert ready.status_code == 503
@@ -108,24 +100,20 @@ def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monkeypatc
         monkeypatch.undo()
         assert (await client.get("/health/ready")).status_code == 200
 
-    with_door(tmp_path, check)
 
-
-def test_a_full_disk_is_an_alert_and_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_an_alert_and_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidemill.broker.partitions import Partitions
 
-    async def check(client: httpx.AsyncClient, door: Door) -> None:
+    async with running_console(tmp_path) as (client, _door):
         monkeypatch.setattr(Partitions, "lacks_room", True)
         health = await client.get("/health")
         assert (health.status_code, health.json()["state"]) == (503, "degraded")
         assert health.json()["streams"]["reasons"] == ["the disk is full: records are rejected until space is free"]
         assert (await client.get("/health/ready")).status_code == 200
 
-    with_door(tmp_path, check)
 
-
-def test_garbage_is_answered_or_closed(tmp_path: Path) -> None:
-    async def check(client: httpx.AsyncClient, door: Door) -> None:
+async def test_garbage_is_answered_or_closed(tmp_path: Path) -> None:
+    async with running_console(tmp_path) as (client, door):
         for garbage in (b"\0" * 100, b"GET / HTTP/9.9\r\n\r\n", b"GET http://[ HTTP/1.1\r\n\r\n"):
             reader, writer = await asyncio.open_connection(*door.address)
             writer.write(garbage)
@@ -135,13 +123,10 @@ def test_garbage_is_answered_or_closed(tmp_path: Path) -> None:
             writer.close()
         assert (await client.get("/health/live")).status_code == 200
 
-    with_door(tmp_path, check)
 
-
-def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path) -> None:
+async def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path) -> None:
     """The door has ended long before the client would read: the client here never does."""
-
-    async def check(client: httpx.AsyncClient, door: Door) -> None:
+    async with running_console(tmp_path) as (client, door):
         await door.loaded()
         stuck = socket.create_connection(door.address)
         stuck.sendall(b"GET /api/topics HTTP/1.1\r\nHost: x\r\n\r\n" * 2000)
@@ -153,17 +138,12 @@ def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path) -> N
         stuck.close()
         idle.close()
 
-    with_door(tmp_path, check)
 
-
-def test_closing_right_after_start(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, memory=True) as broker:
-            door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
-            await door.start("127.0.0.1", 0)
-            await asyncio.wait_for(door.close(), WAIT_S)
-
-    asyncio.run(scenario())
+async def test_closing_right_after_start(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
+        await door.start("127.0.0.1", 0)
+        await asyncio.wait_for(door.close(), WAIT_S)
 
 
 def test_timelines_are_told(tidemill_broker: Broker) -> None:
@@ -178,10 +158,10 @@ def test_timelines_are_told(tidemill_broker: Broker) -> None:
     assert "State." not in shown
 
 
-def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.servers.http.routes.ROWS_SHOWN_MAX", 2)
 
-    async def check(client: httpx.AsyncClient, door: Door) -> None:
+    async with running_console(tmp_path) as (client, door):
         for name in ("billing", "returns", "zebras"):
             await door._broker.topics.create(name, partitions=1)
         shown = (await client.get("/")).text
@@ -191,8 +171,6 @@ def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ]
         assert "and 2 more" in shown
         assert len((await client.get("/api/topics")).json()["topics"]) == 4
-
-    with_door(tmp_path, check)
 
 
 def test_a_long_list_of_timelines_is_cut() -> None:
@@ -256,8 +234,8 @@ def test_sizes_are_written_for_people() -> None:
     ]
 
 
-def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
-    async def check(client: httpx.AsyncClient, _: Door) -> None:
+async def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
+    async with running_console(tmp_path) as (client, _):
         told = await client.post("/api/sql", json={"sql": "SELECT 1", "format": "csv"})
         assert (told.status_code, told.json()) == (503, {"error": "no engine for SELECT 1 as csv"})
         assert (await client.get("/api/sql")).status_code == 405
@@ -277,5 +255,3 @@ def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
             wrong = await client.post("/api/sql", content=body, headers=head)
             assert wrong.status_code == 400, body[:20]
         assert (await client.post("/api/sql", content=b" " * 300_000, headers=head)).status_code == 400
-
-    with_door(tmp_path, check)

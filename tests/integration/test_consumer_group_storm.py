@@ -11,10 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from tests.unit.doors.door import RawClient, kafka_door, request_part, run
+import pytest
+from tests.support.kafka_server import RawClient, kafka_door, request_part
 
 from tidemill.model.errors import StaleMemberEpoch
 from tidemill.servers.kafka.listener import KafkaServer
+
+pytestmark = pytest.mark.event_loop("uvloop")
 
 COMMIT, PULSE = 8, 68
 GROUP = "storm"
@@ -124,13 +127,10 @@ async def storm(door: KafkaServer, topic_id: UUID, seed: int) -> None:
     assert moved > MEMBERS, "partitions went from hand to hand"
 
 
-def test_no_partition_has_two_owners(tmp_path: Path) -> None:
+async def test_no_partition_has_two_owners(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
 
-    async def test() -> None:
-        async with kafka_door(tmp_path) as door:
-            topic = await door.broker.topics.create("t", partitions=PARTITIONS)
-            await storm(door, topic.topic_id, seed)
-
-    run(test)
+    async with kafka_door(tmp_path) as door:
+        topic = await door.broker.topics.create("t", partitions=PARTITIONS)
+        await storm(door, topic.topic_id, seed)

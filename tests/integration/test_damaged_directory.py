@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 from tidemill.cluster.journal import COPY, JOURNAL
 from tidemill.testing import Broker

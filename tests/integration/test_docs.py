@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.pages import (
+from tests.support.doc_pages import (
     ROOT,
     blocks,
     difference,
@@ -18,7 +18,7 @@ from tests.integration.pages import (
     same,
     without_spark,
 )
-from tests.integration.reader import follow_page
+from tests.support.doc_reader import follow_page
 
 from tidemill.testing import Broker
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integration.pages import ROOT, Block, names
-from tests.integration.reader import Reader
+from tests.support.doc_pages import ROOT, Block, names
+from tests.support.doc_reader import Reader
 
 from tidemill.testing import Broker
 

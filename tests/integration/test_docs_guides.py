@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.pages import CLUSTER_PAGES, ROOT, TABLE_PAGES, followed_pages, names, without_spark
-from tests.integration.reader import follow_page
+from tests.support.doc_pages import CLUSTER_PAGES, ROOT, TABLE_PAGES, followed_pages, names, without_spark
+from tests.support.doc_reader import follow_page
 
 from tidemill.testing import Broker
 

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.integration.pages import ROOT
+from tests.support.doc_pages import ROOT
 
 import tidemill
 from tidemill.testing import Broker

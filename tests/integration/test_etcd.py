@@ -5,7 +5,7 @@ import time
 
 import pytest
 from aetcd import rpc
-from tests.etcd import Etcd, running_etcd
+from tests.support.etcd import Etcd, running_etcd
 
 from tidemill.cluster.etcd import EtcdCoordination, parse
 from tidemill.cluster.interface import Changed, CoordinationAway, CoordinationSession, WatchGap
@@ -18,7 +18,7 @@ def over(session: CoordinationSession) -> bool:
     return not session.alive
 
 
-def test_a_watch_survives_the_death_of_etcds_leader() -> None:
+async def test_a_watch_survives_the_death_of_etcds_leader() -> None:
     async def scenario(etcd: Etcd) -> None:
         store = EtcdCoordination(etcd.new_folder(), answer_s=20)
         revision = await store.compare_and_put("key0", b"0", 0)
@@ -46,10 +46,10 @@ def test_a_watch_survives_the_death_of_etcds_leader() -> None:
         await store.close()
 
     with running_etcd(members=3) as etcd:
-        asyncio.run(asyncio.wait_for(scenario(etcd), WAIT_S))
+        await asyncio.wait_for(scenario(etcd), WAIT_S)
 
 
-def test_history_that_etcd_forgot_is_a_gap() -> None:
+async def test_history_that_etcd_forgot_is_a_gap() -> None:
     async def scenario(etcd: Etcd) -> None:
         url = etcd.new_folder()
         store = EtcdCoordination(url)
@@ -84,20 +84,17 @@ def test_history_that_etcd_forgot_is_a_gap() -> None:
         await store.close()
 
     with running_etcd() as etcd:
-        asyncio.run(asyncio.wait_for(scenario(etcd), WAIT_S))
-        asyncio.run(asyncio.wait_for(session_ends_here_first(etcd), WAIT_S))
+        await asyncio.wait_for(scenario(etcd), WAIT_S)
+        await asyncio.wait_for(session_ends_here_first(etcd), WAIT_S)
 
 
-def test_an_etcd_that_is_not_there() -> None:
-    async def scenario() -> None:
-        store = EtcdCoordination("etcd://127.0.0.1:1", answer_s=0.5)
-        with pytest.raises(CoordinationAway, match=r"etcd at 127\.0\.0\.1:1 did not answer"):
-            await store.get("a")
-        with pytest.raises(CoordinationAway):
-            await store.compare_and_put("a", b"", 0)
-        await store.close()
-
-    asyncio.run(scenario())
+async def test_an_etcd_that_is_not_there() -> None:
+    store = EtcdCoordination("etcd://127.0.0.1:1", answer_s=0.5)
+    with pytest.raises(CoordinationAway, match=r"etcd at 127\.0\.0\.1:1 did not answer"):
+        await store.get("a")
+    with pytest.raises(CoordinationAway):
+        await store.compare_and_put("a", b"", 0)
+    await store.close()
 
 
 @pytest.mark.parametrize(

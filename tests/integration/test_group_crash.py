@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from tests.compat.crowd import WAIT_S, Crowd, create_topic, produce, quick_groups
+from tests.support.group_members import WAIT_S, Crowd, create_topic, produce, quick_groups
 
 from tidemill.testing import Broker
 

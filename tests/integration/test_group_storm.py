@@ -12,10 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.unit.doors.door import RawClient, kafka_door, request_part, run
+import pytest
+from tests.support.kafka_server import RawClient, kafka_door, request_part
 
 from tidemill.model.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress
 from tidemill.servers.kafka.listener import KafkaServer
+
+pytestmark = pytest.mark.event_loop("uvloop")
 
 COMMIT, JOIN, BEAT, LEAVE, SYNC = 8, 11, 12, 13, 14
 GROUP = "storm"
@@ -118,20 +121,17 @@ async def storm(door: KafkaServer, seed: int) -> Counter[tuple[int, int]]:
     return told
 
 
-def test_nobody_who_is_alive_is_unknown(tmp_path: Path) -> None:
+async def test_nobody_who_is_alive_is_unknown(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
 
-    async def test() -> None:
-        async with kafka_door(tmp_path) as door:
-            await door.broker.topics.create("t")
-            told = await storm(door, seed)
-            print(told)
-            assert told[BEAT, RebalanceInProgress.code] > 0, "the members have met"
-            assert told[LEAVE, 0] == MEMBERS * LIVES
-            (group_id,) = door.broker.groups.group_ids()
-            listed = door.broker.groups.listed(group_id)
-            assert listed is not None
-            assert listed.state.lower() == "empty"
-
-    run(test)
+    async with kafka_door(tmp_path) as door:
+        await door.broker.topics.create("t")
+        told = await storm(door, seed)
+        print(told)
+        assert told[BEAT, RebalanceInProgress.code] > 0, "the members have met"
+        assert told[LEAVE, 0] == MEMBERS * LIVES
+        (group_id,) = door.broker.groups.group_ids()
+        listed = door.broker.groups.listed(group_id)
+        assert listed is not None
+        assert listed.state.lower() == "empty"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from tests.compat.crowd import WAIT_S, create_topic, quick_groups
+from tests.support.group_members import WAIT_S, create_topic, quick_groups
 
 from tidemill.testing import Broker
 

@@ -184,29 +184,26 @@ def test_kafka_python_with_sessions_and_many_partitions(broker: Broker, admin: A
     assert sorted(seen) == [(partition, turn) for partition in range(12) for turn in range(5)]
 
 
-def test_aiokafka_waits_for_what_comes_later(broker: Broker, topic: str) -> None:
-    async def test() -> list[bytes]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers, fetch_max_wait_ms=60_000)
-        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-        values = []
-        async with asyncio.timeout(LIMIT_S):
-            await consumer.start()
-            await producer.start()
-            try:
-                part = AioPartition(topic, 0)
-                consumer.assign([part])
-                await consumer.seek_to_beginning(part)
-                for number in range(5):
-                    waiting = asyncio.create_task(consumer.getone())
-                    await asyncio.sleep(0.01)
-                    await producer.send_and_wait(topic, b"%d" % number, partition=0)
-                    values.append((await waiting).value)
-            finally:
-                await producer.stop()
-                await consumer.stop()
-        return values
-
-    assert asyncio.run(test()) == [b"0", b"1", b"2", b"3", b"4"]
+async def test_aiokafka_waits_for_what_comes_later(broker: Broker, topic: str) -> None:
+    consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers, fetch_max_wait_ms=60_000)
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    values = []
+    async with asyncio.timeout(LIMIT_S):
+        await consumer.start()
+        await producer.start()
+        try:
+            part = AioPartition(topic, 0)
+            consumer.assign([part])
+            await consumer.seek_to_beginning(part)
+            for number in range(5):
+                waiting = asyncio.create_task(consumer.getone())
+                await asyncio.sleep(0.01)
+                await producer.send_and_wait(topic, b"%d" % number, partition=0)
+                values.append((await waiting).value)
+        finally:
+            await producer.stop()
+            await consumer.stop()
+    assert values == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def kcat(broker: Broker, *arguments: str, text: str | None = None) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from tests.integration.parallel import WAIT_S, Book, committed, config, fill, until
+from tests.integration.parallel import WAIT_S, Book, committed, config, fill
+from tests.support.waiting import eventually
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.metadata import decode
@@ -188,14 +189,14 @@ def test_two_consumers_share_and_take_over(broker: Broker, topic: str) -> None:
 
     threads = [threading.Thread(target=consumer.run, args=(handle,)) for consumer in consumers]
     threads[0].start()
-    until(lambda: consumers[0].stats().in_flight == 8)
+    eventually(lambda: consumers[0].stats().in_flight == 8)
     threads[1].start()
-    until(lambda: [len(consumer.stats().assigned) for consumer in consumers] == [1, 1])
+    eventually(lambda: [len(consumer.stats().assigned) for consumer in consumers] == [1, 1])
     gate.set()
-    until(lambda: len({(partition, offset) for partition, _, offset in everything.seen}) == 600)
+    eventually(lambda: len({(partition, offset) for partition, _, offset in everything.seen}) == 600)
     consumers[0].stop()
     threads[0].join(WAIT_S)
-    until(lambda: len(consumers[1].stats().assigned) == 2)
+    eventually(lambda: len(consumers[1].stats().assigned) == 2)
     consumers[1].stop()
     threads[1].join(WAIT_S)
     assert not any(thread.is_alive() for thread in threads)
@@ -228,7 +229,7 @@ def test_partitions_that_are_added_are_handled_too(broker: Broker, topic: str) -
     book.stop = consumer.stop
     thread = threading.Thread(target=consumer.run, args=(book.write,))
     thread.start()
-    until(lambda: len(book.seen) == 10)
+    eventually(lambda: len(book.seen) == 10)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(WAIT_S)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -250,8 +251,8 @@ def test_nothing_is_left_behind(broker: Broker, topic: str) -> None:
     run_once("first")
     threads, descriptors = threading.active_count(), open_files()
     run_once("second")
-    until(lambda: threading.active_count() <= threads)
-    until(lambda: open_files() <= descriptors)
+    eventually(lambda: threading.active_count() <= threads)
+    eventually(lambda: open_files() <= descriptors)
 
 
 def test_max_records_is_exact_and_the_next_run_goes_on(broker: Broker, topic: str) -> None:
@@ -332,7 +333,7 @@ def test_kill_at_any_point_loses_nothing(broker: Broker, topic: str, tmp_path: P
         assert runs < 40, f"{count_distinct(out)} of 2,000 after {runs} runs"
         enough = min(2_000, count_distinct(out) + 100)
         child = start(broker, topic, out, runs)
-        until(partial(at_least, out, enough))
+        eventually(partial(at_least, out, enough))
         child.send_signal(signal.SIGKILL)
         child.wait(WAIT_S)
         for partition, (offset, _) in committed(broker, topic, topic).items():

@@ -17,7 +17,8 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.integration.parallel import WAIT_S, Book, committed, config, fill, interrupt, until
+from tests.integration.parallel import WAIT_S, Book, committed, config, fill, interrupt
+from tests.support.waiting import eventually
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, InvalidOption, Retry
@@ -86,7 +87,7 @@ def test_processes_handle_records_and_end(broker: Broker, topic: str, tmp_path: 
     assert offsets(broker, topic) == [10, 10]
     pids = {int(pid) for _, _, pid in names}
     assert os.getpid() not in pids
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_a_topic_that_may_be_created_is_waited_for(broker: Broker, monkeypatch: 
     running = threading.Thread(target=consumer.run, args=(lambda record: seen.append(record.value),))
     running.start()
     try:
-        until(lambda: bool(log.warning.called))
+        eventually(lambda: bool(log.warning.called))
         fill(broker, "comes-later", 1)
         running.join(WAIT_S)
     finally:
@@ -199,8 +200,8 @@ def test_metadata_beyond_the_brokers_limit_is_left_out(broker: Broker, topic: st
     book.stop = consumer.stop
     thread = threading.Thread(target=consumer.run, args=(handle,))
     thread.start()
-    until(lambda: consumer.stats().beyond_gap > count // 2)
-    until(lambda: set(consumer.stats().committed.values()) == {3})
+    eventually(lambda: consumer.stats().beyond_gap > count // 2)
+    eventually(lambda: set(consumer.stats().committed.values()) == {3})
     release.set()
     thread.join(WAIT_S)
     assert not thread.is_alive()
@@ -237,11 +238,11 @@ def test_a_broker_restart_while_working_loses_nothing() -> None:
         thread = threading.Thread(target=consumer.run, args=(handle,))
         thread.start()
         try:
-            until(lambda: consumer.stats().in_flight == 8)
+            eventually(lambda: consumer.stats().in_flight == 8)
             broker.restart()
             gate.set()
-            until(lambda: len({(partition, offset) for partition, _, offset in book.seen}) == 600)
-            until(lambda: set(consumer.stats().committed.values()) == {300})
+            eventually(lambda: len({(partition, offset) for partition, _, offset in book.seen}) == 600)
+            eventually(lambda: set(consumer.stats().committed.values()) == {300})
         finally:
             consumer.stop()
             thread.join(WAIT_S)
@@ -282,7 +283,7 @@ def test_a_second_signal_forces_the_end(broker: Broker, topic: str, tmp_path: Pa
         start_new_session=True,
     )
     try:
-        until(lambda: process.poll() is not None or any(marks.iterdir()))
+        eventually(lambda: process.poll() is not None or any(marks.iterdir()))
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.5)  # two signals at the same moment are one
         assert process.poll() is None

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from tests.integration.parallel import WAIT_S, Book, committed, config, fill, until
+from tests.integration.parallel import WAIT_S, Book, committed, config, fill
+from tests.support.waiting import eventually
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.record import ParallelRecord
@@ -53,13 +54,13 @@ def test_members_come_and_go_while_working(broker: Broker, kind: str) -> None:
     threads = [threading.Thread(target=consumer.run, args=(handle,)) for consumer in consumers]
     threads[0].start()
     try:
-        until(lambda: len(book.seen) > 20)
+        eventually(lambda: len(book.seen) > 20)
         threads[1].start()
-        until(lambda: [len(consumer.stats().assigned) for consumer in consumers] == [1, 1])
+        eventually(lambda: [len(consumer.stats().assigned) for consumer in consumers] == [1, 1])
         consumers[0].stop(drain=False)
         threads[0].join(WAIT_S)
         hurry.set()
-        until(lambda: [offset for offset, _ in committed(broker, topic, topic).values()] == [RECORDS // 2] * 2)
+        eventually(lambda: [offset for offset, _ in committed(broker, topic, topic).values()] == [RECORDS // 2] * 2)
     finally:
         hurry.set()
         for consumer in consumers:
@@ -85,11 +86,11 @@ def test_a_partition_that_comes_while_others_are_paused_keeps_none_of_them_so(br
     thread = threading.Thread(target=consumer.run, args=(lambda _: begin.wait(WAIT_S),))
     thread.start()
     try:
-        until(lambda: consumer.stats().waiting >= LIMIT - 1)
+        eventually(lambda: consumer.stats().waiting >= LIMIT - 1)
         admin.create_partitions([NewPartitions(topic, 2)])[topic].result(WAIT_S)
-        until(lambda: len(consumer.stats().assigned) == 2)
+        eventually(lambda: len(consumer.stats().assigned) == 2)
         begin.set()
-        until(lambda: consumer.stats().completed >= LIMIT * 10)
+        eventually(lambda: consumer.stats().completed >= LIMIT * 10)
     finally:
         begin.set()
         consumer.stop(drain=False)

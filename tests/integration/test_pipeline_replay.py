@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.integration.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, KafkaClient
 from tidemill.client.kafka.kernels import chosen_kernels

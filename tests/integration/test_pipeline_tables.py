@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.chdb_front import running_front
+from tests.support.chdb_front import running_front
 
 from tidemill.pipelines.clickhouse import TargetTable
 from tidemill.pipelines.core.addresses import TableAddress, parse_address

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integration.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 from tidemill.testing import Broker
 

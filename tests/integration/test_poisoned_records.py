@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.poisoned import GARBAGE, HUGE_KEY, NEGATIVE_DELTA, RECORD, compressed, sealed
-from tests.integration.raw_batches import NOW_MS, batch, values_in
+from tests.support.raw_batches import NOW_MS, batch, values_in
 
 from tidemill import Consumer
 from tidemill.cli.main import main

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.compat.proxy import CuttingProxy
-from tests.integration.raw_batches import NOW_MS, Numbered, batch, values_in
+from tests.support.cutting_proxy import CuttingProxy
+from tests.support.raw_batches import NOW_MS, Numbered, batch, values_in
+from tests.support.waiting import eventually
 
 from tidemill.client.kafka import (
     EARLIEST,
@@ -359,10 +360,3 @@ def test_a_call_outlasts_a_restart_of_the_broker() -> None:
         assert found == list(range(20))
         running.restart()
         assert raw.produce(here, batch("after")).base_offset == 20
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

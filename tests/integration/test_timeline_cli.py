@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.support.waiting import eventually
 
 from tidemill.cli.main import main
 from tidemill.cli.timeline_messages import bar_lines
@@ -46,13 +46,6 @@ def name(run: Run) -> str:
     created = f"t-{uuid4().hex[:8]}"
     assert run("timeline", "create", created, "--lease-ms", "30000") == (0, f"created {created}\n", "")
     return created
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def test_a_timeline_that_exists_already_is_not_created(run: Run, name: str) -> None:
@@ -152,7 +145,7 @@ def test_who_is_stopped_gives_back_what_was_not_shown(
         assert worker.returncode == code
         assert f"completed {shown} message" in err.decode()
         assert 0 < shown < total
-        wait_until(lambda: timeline.count("leased") == 0)  # long before the leases end
+        eventually(lambda: timeline.count("leased") == 0)  # long before the leases end
         assert timeline.count("available") == total - shown
 
 

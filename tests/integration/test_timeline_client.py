@@ -87,32 +87,29 @@ def test_a_lease_that_ended_is_refused(timeline: Timeline) -> None:
     assert timeline.count() == 1
 
 
-def test_extend_release_and_stale_token(timeline: Timeline) -> None:
-    async def scenario() -> None:
-        async with AsyncTimeline(timeline._async._connection.address, timeline.name, group="g1") as opened:
-            await opened.schedule([Message(b"x", time.time(), id="m")])
-            attempts = []
-            async for lease in opened.work(consumer_id="w", lease_ms=3_000):
-                attempts.append(lease.attempts)
-                if lease.attempts == 1:
-                    before = lease.expires
-                    await lease.extend(ms=60_000)
-                    assert lease.expires > before
-                    await lease.release(delay_ms=100)
-                    with pytest.raises(errors.StaleLease):
-                        await lease.complete()
-                elif lease.attempts == 2:
-                    held = lease
-                elif lease.attempts == 3:
-                    with pytest.raises(errors.StaleLease):
-                        await held.complete()
-                    with pytest.raises(errors.BadLease):
-                        await lease.extend(ms=-5)
+async def test_extend_release_and_stale_token(timeline: Timeline) -> None:
+    async with AsyncTimeline(timeline._async._connection.address, timeline.name, group="g1") as opened:
+        await opened.schedule([Message(b"x", time.time(), id="m")])
+        attempts = []
+        async for lease in opened.work(consumer_id="w", lease_ms=3_000):
+            attempts.append(lease.attempts)
+            if lease.attempts == 1:
+                before = lease.expires
+                await lease.extend(ms=60_000)
+                assert lease.expires > before
+                await lease.release(delay_ms=100)
+                with pytest.raises(errors.StaleLease):
                     await lease.complete()
-                    break
-            assert attempts == [1, 2, 3]
-
-    asyncio.run(scenario())
+            elif lease.attempts == 2:
+                held = lease
+            elif lease.attempts == 3:
+                with pytest.raises(errors.StaleLease):
+                    await held.complete()
+                with pytest.raises(errors.BadLease):
+                    await lease.extend(ms=-5)
+                await lease.complete()
+                break
+        assert attempts == [1, 2, 3]
 
 
 def test_cancel_move_and_owners(broker: Broker, timeline: Timeline) -> None:
@@ -210,19 +207,19 @@ def test_wrong_types_and_a_closed_timeline_are_told(broker: Broker, timeline: Ti
         closed.count()
 
 
-def test_an_asyncio_timeline_ends_with_close_and_belongs_to_its_loop(broker: Broker, timeline: Timeline) -> None:
+async def test_an_asyncio_timeline_ends_with_close(broker: Broker, timeline: Timeline) -> None:
+    async with AsyncTimeline(broker.grpc, timeline.name) as opened:
+        assert await opened.count() == 0
+    with pytest.raises(errors.TimelineError, match="closed; open another one"):
+        await opened.count()
+    with pytest.raises(errors.TimelineError, match="closed; open another one"):
+        await anext(opened.work())
+
+
+def test_an_asyncio_timeline_belongs_to_its_loop(broker: Broker, timeline: Timeline) -> None:
     async def used(opened: AsyncTimeline) -> None:
         assert await opened.count() == 0
 
-    async def closed() -> None:
-        async with AsyncTimeline(broker.grpc, timeline.name) as opened:
-            await used(opened)
-        with pytest.raises(errors.TimelineError, match="closed; open another one"):
-            await used(opened)
-        with pytest.raises(errors.TimelineError, match="closed; open another one"):
-            await anext(opened.work())
-
-    asyncio.run(closed())
     shared = AsyncTimeline(broker.grpc, timeline.name)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         first.run(used(shared))
@@ -308,7 +305,7 @@ def test_leases_that_were_not_handed_out_are_given_back(timeline: Timeline) -> N
 
 
 @pytest.mark.parametrize("idle_ms", [1, 20])  # while it still shakes hands, and while its stream is open
-def test_nothing_is_left_of_a_stream_when_its_loop_ends(
+async def test_nothing_is_left_of_a_stream_when_its_loop_ends(
     broker: Broker, timeline: Timeline, caplog: pytest.LogCaptureFixture, idle_ms: int
 ) -> None:
     """A call that ends after its event loop is an error that gRPC logs in the loop of the broker."""
@@ -319,7 +316,7 @@ def test_nothing_is_left_of_a_stream_when_its_loop_ends(
                 pass
 
     for _ in range(50):
-        asyncio.run(work())
+        await work()
     timeline.ping()  # what comes late has come by now
     assert "Event loop is closed" not in caplog.text
 
@@ -489,12 +486,12 @@ def test_numbers_that_the_schema_does_not_have_change_nothing(
     assert timeline.count() == 1
 
 
-def test_a_busy_consumer_is_left_alone_until_it_is_ready(broker: Broker, timeline: Timeline) -> None:
+async def test_a_busy_consumer_is_left_alone_until_it_is_ready(broker: Broker, timeline: Timeline) -> None:
     with grpc.insecure_channel(broker.grpc) as channel:
         stub = service.TimelineServiceStub(channel)
         greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.name, id="w")
         session = stub.Handshake(greeting, timeout=10).session
-        ready = asyncio.run(_busy_then_ready(broker.grpc, session, timeline))
+        ready = await _busy_then_ready(broker.grpc, session, timeline)
     assert ready == 1
 
 

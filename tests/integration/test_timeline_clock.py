@@ -2,17 +2,16 @@
 
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tests.integration.health import timelines_health as health
+from tests.support.waiting import eventually
 
 from tidemill import Message, Timeline
 from tidemill.app.clocks import SystemClocks
 from tidemill.client.timelines import ClockState
 from tidemill.testing import Broker
-
-LIMIT_S = 30.0
 
 
 class Wall:
@@ -44,13 +43,6 @@ def metrics(broker: Broker) -> str:
         return str(answer.read().decode())
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("jump_s", [120, -120])
 def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall, jump_s: int) -> None:
     with Timeline(broker.grpc, "line") as timeline:
@@ -60,10 +52,10 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
         work = timeline.work(consumer_id="w", idle_ms=60_000, on_clock=told.append)
         held = next(work)
         wall.ahead_ns = jump_s * 1_000_000_000
-        wait_until(lambda: health(broker)["state"] == "degraded")
+        eventually(lambda: health(broker)["state"] == "degraded")
         assert "the wall clock jumped" in str(health(broker)["reasons"])
         assert 'tidemill_timelines_state{state="degraded"} 1' in metrics(broker)
-        wait_until(lambda: bool(told))
+        eventually(lambda: bool(told))
         assert told[0].in_doubt
         assert "the wall clock jumped" in str(told[0].reasons)
         held.complete()  # its lease is as live as before: it is measured by the clock that nobody sets
@@ -71,9 +63,9 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
         time.sleep(0.5)  # long enough for a delivery that must not happen
         assert timeline.count("leased") == 0
         wall.ahead_ns = 0
-        wait_until(lambda: health(broker)["state"] == "healthy")
+        eventually(lambda: health(broker)["state"] == "healthy")
         assert 'tidemill_timelines_state{state="healthy"} 1' in metrics(broker)
-        wait_until(lambda: told[-1] == ClockState(in_doubt=False))
+        eventually(lambda: told[-1] == ClockState(in_doubt=False))
         for lease in (next(work), next(work)):
             assert time.time() >= lease.due.timestamp()
             lease.complete()

@@ -13,25 +13,26 @@ import time
 from pathlib import Path
 
 from tests.integration.timeline_load import LIMIT_S, MESSAGES, Record, emptied, run, work
-from tests.postgres import running_postgres
+from tests.support.postgres import running_postgres
+from tests.support.waiting import eventually_async
 
 from tidemill.client.timelines import AsyncTimeline, Message
 from tidemill.model.timeline_errors import TimelineDeleting
 from tidemill.testing import Broker
 
 
-def test_a_killed_broker_loses_nothing() -> None:
+async def test_a_killed_broker_loses_nothing() -> None:
     with Broker(process=True) as broker:
 
         async def kill() -> None:
             await asyncio.to_thread(broker.kill)
             await asyncio.to_thread(broker.restart)
 
-        record = asyncio.run(run(broker.grpc, kill))
+        record = await run(broker.grpc, kill)
         print(f"deliveries {sum(record.delivered.values())} of {MESSAGES} messages")
 
 
-def test_postgres_crashes_and_nothing_is_lost() -> None:
+async def test_postgres_crashes_and_nothing_is_lost() -> None:
     with running_postgres(durable=True) as server, Broker(flags={"timelines": server.new_database()}) as broker:
 
         async def crash() -> None:
@@ -39,24 +40,25 @@ def test_postgres_crashes_and_nothing_is_lost() -> None:
             await asyncio.sleep(0.5)
             await asyncio.to_thread(server.start)
 
-        record = asyncio.run(run(broker.grpc, crash))
+        record = await run(broker.grpc, crash)
         print(f"deliveries {sum(record.delivered.values())} of {MESSAGES} messages")
 
 
-def test_two_brokers_share_a_postgres_store() -> None:
+async def test_two_brokers_share_a_postgres_store() -> None:
     with running_postgres() as server:
         url = server.new_database()
         with Broker(flags={"timelines": url}) as first, Broker(flags={"timelines": url}) as second:
-            asyncio.run(_shared(first.grpc, second.grpc))
+            await _shared(first.grpc, second.grpc)
 
 
 async def _shared(first: str, second: str) -> None:
     async with AsyncTimeline(first, "line") as here, AsyncTimeline(second, "line") as there:
         await here.create()
-        ends = time.monotonic() + 30
-        while "line" not in {one.name for one in await there.timelines()}:
-            assert time.monotonic() < ends
-            await asyncio.sleep(0.1)
+
+        async def is_known() -> bool:
+            return "line" in {one.name for one in await there.timelines()}
+
+        await eventually_async(is_known)
         record = Record()
         workers = [
             asyncio.create_task(work(one, name, record, lease_ms=10 * LIMIT_S * 1_000))
@@ -89,9 +91,9 @@ for lease in timeline.work(consumer_id="stopped", lease_ms=1000):
 """
 
 
-def test_a_worker_that_was_stopped_past_its_lease_is_refused(tmp_path: Path) -> None:
+async def test_a_worker_that_was_stopped_past_its_lease_is_refused(tmp_path: Path) -> None:
     with Broker() as broker:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: ASYNC220 -- nothing else runs in this loop
             [sys.executable, "-c", STOPPED_WORKER, broker.grpc],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -99,7 +101,7 @@ def test_a_worker_that_was_stopped_past_its_lease_is_refused(tmp_path: Path) -> 
             cwd=tmp_path,
         )
         try:
-            answer = asyncio.run(_outlast(broker.grpc, process))
+            answer = await _outlast(broker.grpc, process)
         finally:
             process.kill()
             process.communicate()
@@ -124,7 +126,7 @@ async def _outlast(address: str, process: "subprocess.Popen[str]") -> str:
         return (await asyncio.to_thread(process.stdout.readline)).strip()
 
 
-def test_a_deletion_goes_on_after_a_kill_and_frees_the_name() -> None:
+async def test_a_deletion_goes_on_after_a_kill_and_frees_the_name() -> None:
     async def start_over(broker: Broker) -> None:
         async with AsyncTimeline(broker.grpc, "big") as timeline:
             await timeline.create()
@@ -143,4 +145,4 @@ def test_a_deletion_goes_on_after_a_kill_and_frees_the_name() -> None:
             assert await timeline.count() == 0
 
     with Broker(process=True) as broker:
-        asyncio.run(start_over(broker))
+        await start_over(broker)

@@ -6,12 +6,12 @@ workers are in this process, whose clock is the truth.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.integration.health import timelines_health
-from tests.integration.system_clock import SystemClock, system_clock
 from tests.integration.timeline_load import LIMIT_S, run
+from tests.support.system_clock import SystemClock, system_clock
+from tests.support.waiting import eventually_async
 
 from tidemill.client.timelines import AsyncTimeline, Message
 from tidemill.testing import Broker
@@ -22,7 +22,7 @@ __all__ = ["system_clock"]
 
 
 @pytest.mark.parametrize("jump_s", [120, -120])
-def test_a_clock_that_is_set_and_set_right_loses_nothing(jump_s: int, system_clock: SystemClock) -> None:
+async def test_a_clock_that_is_set_and_set_right_loses_nothing(jump_s: int, system_clock: SystemClock) -> None:
     with Broker(process=True) as broker:
 
         async def set_it() -> None:
@@ -34,11 +34,11 @@ def test_a_clock_that_is_set_and_set_right_loses_nothing(jump_s: int, system_clo
             system_clock.jump("+0")
             await _state(broker, "healthy")
 
-        asyncio.run(run(broker.grpc, set_it, SPREAD_S))
+        await run(broker.grpc, set_it, SPREAD_S)
 
 
 @pytest.mark.long
-def test_a_clock_that_stays_ahead_is_believed(system_clock: SystemClock) -> None:
+async def test_a_clock_that_stays_ahead_is_believed(system_clock: SystemClock) -> None:
     with Broker(process=True, settings={"tidemill.clock.accept.after.ms": "20000"}) as broker:
 
         async def set_it() -> None:
@@ -53,13 +53,17 @@ def test_a_clock_that_stays_ahead_is_believed(system_clock: SystemClock) -> None
                     await lease.complete()
                     break
 
-        asyncio.run(run(broker.grpc, set_it, SPREAD_S))
+        await run(broker.grpc, set_it, SPREAD_S)
 
 
 async def _nothing_moves(broker: Broker) -> None:
     """While messages fall due, none is leased; what was leased before is completed as ever."""
+
+    async def nothing_leased() -> bool:
+        return await timeline.count("leased") == 0
+
     async with AsyncTimeline(broker.grpc, "line") as timeline:
-        await _until(lambda: timeline.count("leased"), 0)
+        await eventually_async(nothing_leased)
         left = await timeline.count()
         await asyncio.sleep(0.5)  # some messages fall due
         assert left == await timeline.count() > 0
@@ -67,15 +71,7 @@ async def _nothing_moves(broker: Broker) -> None:
 
 
 async def _state(broker: Broker, state: str) -> None:
-    async def now() -> object:
-        return (await asyncio.to_thread(timelines_health, broker))["state"]
+    async def reached() -> bool:
+        return (await asyncio.to_thread(timelines_health, broker))["state"] == state
 
-    await _until(now, state)
-
-
-async def _until(ask: Callable[[], Awaitable[object]], answer: object) -> None:
-    """Ask until this is the answer."""
-    ends = time.monotonic() + LIMIT_S
-    while await ask() != answer:
-        assert time.monotonic() < ends
-        await asyncio.sleep(0.02)
+    await eventually_async(reached)

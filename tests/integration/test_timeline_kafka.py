@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.waiting import eventually
 
 from tidemill import Message as TimedMessage
 from tidemill import Timeline
@@ -228,10 +229,7 @@ def test_exactly_once_through_kills() -> None:
             broker.kill()
             broker.restart()
         with Timeline(broker.grpc, name=f"__schedule.{topic}") as timeline:
-            ends = time.monotonic() + LIMIT_S
-            while timeline.count():
-                assert time.monotonic() < ends
-                time.sleep(0.1)
+            _wait_until_empty(timeline)
         marker = Sent()
         for partition in range(2):
             _send(producer, topic, "end", {}, marker, partition=partition)
@@ -311,9 +309,7 @@ def test_a_batch_out_of_order_schedules_nothing(broker: Broker, topic: str) -> N
 
 
 def _wait_until_empty(timeline: Timeline) -> None:
-    ends = time.monotonic() + LIMIT_S
-    while timeline.count():
-        assert time.monotonic() < ends
+    eventually(lambda: timeline.count() == 0)
 
 
 def _batch(

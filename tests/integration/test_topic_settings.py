@@ -18,7 +18,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
-from tests.integration.parallel import WAIT_S, until
+from tests.integration.parallel import WAIT_S
+from tests.support.waiting import eventually
 
 from tidemill.records.compression import Codec
 from tidemill.records.header import read_header
@@ -131,11 +132,11 @@ def test_what_is_too_much_or_too_old_goes(
     topic = f"retained-{request.node.callspec.id}"
     create(admin, topic, {"segment.bytes": "2000", **limit})
     write(broker, topic, [b"x" * 1_000] * 20, **{"batch.num.messages": 1})
-    until(lambda: ends(broker, topic)[0] >= 20 - kept_max)
+    eventually(lambda: ends(broker, topic)[0] >= 20 - kept_max)
     first, end = ends(broker, topic)
     assert end == 20
     assert [message.offset() for message in read(broker, topic)] == list(range(first, end))
-    until(lambda: len(list((broker.data_dir / "streams").glob(f"{topic}*/0/*.log"))) <= kept_max)
+    eventually(lambda: len(list((broker.data_dir / "streams").glob(f"{topic}*/0/*.log"))) <= kept_max)
 
 
 @pytest.mark.parametrize(
@@ -201,11 +202,11 @@ def test_clients_go_on_with_a_topic_that_was_made_anew(broker: Broker, admin: Ad
     for thread in threads:
         thread.start()
     try:
-        until(old.is_set)
+        eventually(old.is_set)
         admin.delete_topics(["renewed"])["renewed"].result(WAIT_S)
         text[0] = b"new"
         create(admin, "renewed")
-        until(new.is_set)
+        eventually(new.is_set)
     finally:
         stop.set()
         for thread in threads:

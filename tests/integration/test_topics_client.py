@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
@@ -17,6 +17,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import grpc
 import pytest
+from tests.support.waiting import eventually, eventually_async
 
 from tidemill import Consumer, DeliveryFailed, TopicProducer
 from tidemill.client.kafka.errors import BrokerUnreachable, ClientError, InvalidClientOption
@@ -79,13 +80,6 @@ def take(consumer: Consumer, count: int) -> list[TopicRecord]:
     return found
 
 
-def until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-
-
 def committed(broker: Broker, group: str, topic: str, partitions: int) -> list[int]:
     admin = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     wanted = [confluent_kafka.TopicPartition(topic, at) for at in range(partitions)]
@@ -133,26 +127,23 @@ def test_keys_go_where_javas_clients_put_them_when_asked_to(broker: Broker, topi
     assert ours == [theirs[key] for key in keys]
 
 
-def test_a_flush_waits_for_what_was_sent_before_it_and_for_nothing_else(broker: Broker, topic: str) -> None:
-    async def run() -> None:
-        async with AsyncTopicProducer(broker.grpc, topic, linger_ms=50) as producer:
-            stop = asyncio.Event()
+async def test_a_flush_waits_for_what_was_sent_before_it_and_for_nothing_else(broker: Broker, topic: str) -> None:
+    async with AsyncTopicProducer(broker.grpc, topic, linger_ms=50) as producer:
+        stop = asyncio.Event()
 
-            async def send_on() -> None:
-                while not stop.is_set():
-                    await producer.send(b"more")
-                    await asyncio.sleep(0)
+        async def send_on() -> None:
+            while not stop.is_set():
+                await producer.send(b"more")
+                await asyncio.sleep(0)
 
-            others = asyncio.create_task(send_on())
-            mine = await producer.send(b"mine")
-            async with asyncio.timeout(PATIENCE_S):
-                await producer.flush()
-            assert mine.done()
-            assert not others.done()
-            stop.set()
-            await others
-
-    asyncio.run(run())
+        others = asyncio.create_task(send_on())
+        mine = await producer.send(b"mine")
+        async with asyncio.timeout(PATIENCE_S):
+            await producer.flush()
+        assert mine.done()
+        assert not others.done()
+        stop.set()
+        await others
 
 
 def test_records_without_a_key_take_turns(broker: Broker, topic: str) -> None:
@@ -236,21 +227,17 @@ def test_options_that_cannot_be(broker: Broker, options: dict[str, Any], line: s
         TopicProducer(broker.grpc, "t", **options)
 
 
-def test_a_broker_that_is_killed_stores_every_record_once_in_order(topic: str) -> None:
+async def test_a_broker_that_is_killed_stores_every_record_once_in_order(topic: str) -> None:
     count = 3_000
     with Broker(process=True) as broker:
-
-        async def run() -> None:
-            async with AsyncTopicProducer(broker.grpc, topic, partitions=2, linger_ms=5) as producer:
-                for number in range(count):
-                    await producer.send(str(number).encode(), str(number % 7).encode())
-                    if number == 0:
-                        await producer.flush()  # an address that has answered is waited for, however long a start takes
-                    if number == count // 2:
-                        await asyncio.to_thread(broker.kill)
-                        await asyncio.to_thread(broker.restart)
-
-        asyncio.run(run())
+        async with AsyncTopicProducer(broker.grpc, topic, partitions=2, linger_ms=5) as producer:
+            for number in range(count):
+                await producer.send(str(number).encode(), str(number % 7).encode())
+                if number == 0:
+                    await producer.flush()  # an address that has answered is waited for, however long a start takes
+                if number == count // 2:
+                    await asyncio.to_thread(broker.kill)
+                    await asyncio.to_thread(broker.restart)
         by_key: dict[bytes | None, list[int]] = defaultdict(list)
         for record in read_all(broker, topic, count):
             by_key[record.key()].append(int(record.value() or b""))
@@ -286,7 +273,7 @@ def test_two_members_share_a_group_that_kafkas_tools_see_and_one_takes_over(brok
             producer.send(str(number).encode())
     first = Consumer(broker.grpc, group=topic, topics=[topic], client_id="one")
     with Consumer(broker.grpc, group=topic, topics=[topic], client_id="two") as second:
-        until(lambda: len(first.assignment) == len(second.assignment) == 2)
+        eventually(lambda: len(first.assignment) == len(second.assignment) == 2)
         assert not set(first.assignment) & set(second.assignment)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
@@ -295,11 +282,11 @@ def test_two_members_share_a_group_that_kafkas_tools_see_and_one_takes_over(brok
             return sorted(member.client_id for member in members)
 
         # librdkafka may ask for a classic group before it has heard what the broker can do: it is told "dead" then.
-        until(lambda: seen() == ["one", "two"])
+        eventually(lambda: seen() == ["one", "two"])
         here = take(first, 100)
         first.close()
         there = take(second, 100)
-        until(lambda: len(second.assignment) == 4)
+        eventually(lambda: len(second.assignment) == 4)
     assert sorted(int(record.value or b"") for record in here + there) == list(range(200))
     assert sum(committed(broker, topic, topic, 4)) == 200
 
@@ -317,66 +304,59 @@ def test_a_group_goes_on_where_it_was(broker: Broker, topic: str) -> None:
         consumer.__exit__(RuntimeError, RuntimeError("the handler failed: record 5 is not handled"), None)
     with Consumer(broker.grpc, group=topic, topics=[topic], commit_records=2, commit_interval_ms=60_000) as consumer:
         assert [record.offset for record in take(consumer, 3)] == [5, 6, 7]
-        until(lambda: committed(broker, topic, topic, 1) == [7])
+        eventually(lambda: committed(broker, topic, topic, 1) == [7])
     assert committed(broker, topic, topic, 1) == [8]
 
 
-def test_a_commit_that_is_under_way_when_the_consumer_closes_is_not_lost(broker: Broker, topic: str) -> None:
+async def test_a_commit_that_is_under_way_when_the_consumer_closes_is_not_lost(broker: Broker, topic: str) -> None:
     with TopicProducer(broker.grpc, topic, partitions=1) as producer:
         for number in range(30):
             producer.send(str(number).encode())
 
-    async def run() -> None:
-        consumer = AsyncConsumer(broker.grpc, topic, topic, commit_records=10, commit_interval_ms=60_000)
-        call, begun = consumer._brokers.call, asyncio.Event()
+    consumer = AsyncConsumer(broker.grpc, topic, topic, commit_records=10, commit_interval_ms=60_000)
+    call, begun = consumer._brokers.call, asyncio.Event()
 
-        async def slow(method: str, request: object, **how: int) -> object:
-            if method == "Commit" and not begun.is_set():
-                begun.set()
-                await asyncio.sleep(PATIENCE_S)
-            return await call(method, request, **how)
+    async def slow(method: str, request: object, **how: int) -> object:
+        if method == "Commit" and not begun.is_set():
+            begun.set()
+            await asyncio.sleep(PATIENCE_S)
+        return await call(method, request, **how)
 
-        with patch.object(consumer._brokers, "call", slow):
-            for _ in range(11):
-                await consumer.next()
-            await begun.wait()
-            await consumer.close(handled=False)
-
-    asyncio.run(run())
+    with patch.object(consumer._brokers, "call", slow):
+        for _ in range(11):
+            await consumer.next()
+        await begun.wait()
+        await consumer.close(handled=False)
     assert committed(broker, topic, topic, 1) == [10]
 
 
-def test_who_closes_while_the_group_rebalances_commits_under_the_epoch_it_was_not_told(
+async def test_who_closes_while_the_group_rebalances_commits_under_the_epoch_it_was_not_told(
     broker: Broker, topic: str
 ) -> None:
     with TopicProducer(broker.grpc, topic, partitions=2) as producer:
         for number in range(20):
             producer.send(str(number).encode())
 
-    async def run() -> None:
-        first = AsyncConsumer(broker.grpc, topic, topic, commit_interval_ms=60_000)
-        second = AsyncConsumer(broker.grpc, topic, topic, auto_commit=False)
+    first = AsyncConsumer(broker.grpc, topic, topic, commit_interval_ms=60_000)
+    second = AsyncConsumer(broker.grpc, topic, topic, auto_commit=False)
+    async with asyncio.timeout(PATIENCE_S):
+        await eventually_async(lambda: len(first.assignment) == len(second.assignment) == 1)
+        for _ in range(10):
+            await first.next()
+    call_at, unheard = first._brokers.call_at, asyncio.Event()
+
+    async def cut(where: str, method: str, request: Any, **how: int) -> Any:
+        reply = await call_at(where, method, request, **how)
+        if method == "Poll" and not unheard.is_set() and reply.member_epoch != request.member_epoch:
+            unheard.set()
+            await asyncio.sleep(PATIENCE_S)  # the answer does not come before the consumer closes
+        return reply
+
+    with patch.object(first._brokers, "call_at", cut):
+        await second.close()  # the first one gets both partitions, under another epoch
         async with asyncio.timeout(PATIENCE_S):
-            while not len(first.assignment) == len(second.assignment) == 1:  # noqa: ASYNC110 -- it has no event for it
-                await asyncio.sleep(0.01)
-            for _ in range(10):
-                await first.next()
-        call_at, unheard = first._brokers.call_at, asyncio.Event()
-
-        async def cut(where: str, method: str, request: Any, **how: int) -> Any:
-            reply = await call_at(where, method, request, **how)
-            if method == "Poll" and not unheard.is_set() and reply.member_epoch != request.member_epoch:
-                unheard.set()
-                await asyncio.sleep(PATIENCE_S)  # the answer does not come before the consumer closes
-            return reply
-
-        with patch.object(first._brokers, "call_at", cut):
-            await second.close()  # the first one gets both partitions, under another epoch
-            async with asyncio.timeout(PATIENCE_S):
-                await unheard.wait()
-            await first.close()
-
-    asyncio.run(run())
+            await unheard.wait()
+        await first.close()
     assert sorted(committed(broker, topic, topic, 2)) == [-1001, 10]
 
 
@@ -384,8 +364,8 @@ def test_from_the_end_and_a_place_that_is_gone(broker: Broker, topic: str, stub:
     with TopicProducer(broker.grpc, topic, partitions=1) as producer:
         producer.send(b"old").result(PATIENCE_S)
         with Consumer(broker.grpc, group=topic, topics=[topic], reset="latest") as consumer:
-            until(lambda: consumer.assignment == [TopicPartition(topic, 0)])
-            until(lambda: consumer._async._progress.positions() == {TopicPartition(topic, 0): 1})
+            eventually(lambda: consumer.assignment == [TopicPartition(topic, 0)])
+            eventually(lambda: consumer._async._progress.positions() == {TopicPartition(topic, 0): 1})
             producer.send(b"new").result(PATIENCE_S)
             assert take(consumer, 1)[0].value == b"new"
         for _ in range(3):
@@ -419,13 +399,13 @@ def test_the_records_of_a_killed_consumer_come_again(broker: Broker, topic: str)
     with worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "10\n"
-        until(lambda: committed(broker, topic, topic, 1) == [10])
+        eventually(lambda: committed(broker, topic, topic, 1) == [10])
         os.kill(worker.pid, signal.SIGKILL)
     with Consumer(broker.grpc, group=topic, topics=[topic]) as consumer:
         assert [record.offset for record in take(consumer, 10)] == list(range(10, 20))
 
 
-def test_a_member_that_was_silent_for_too_long_is_fenced(broker: Broker, topic: str) -> None:
+async def test_a_member_that_was_silent_for_too_long_is_fenced(broker: Broker, topic: str) -> None:
     with TopicProducer(broker.grpc, topic, partitions=1) as producer:
         for number in range(20):
             producer.send(str(number).encode())
@@ -434,22 +414,19 @@ def test_a_member_that_was_silent_for_too_long_is_fenced(broker: Broker, topic: 
         with Consumer(broker.grpc, group=topic, topics=[topic]) as consumer:
             take(consumer, 20)
 
-    async def run() -> None:
-        async with AsyncConsumer(broker.grpc, topic, [topic], auto_commit=False) as stale:
-            for _ in range(5):
-                assert await stale.next(30_000) is not None
-            thread = threading.Thread(target=others)
-            thread.start()
-            thread.join()  # the loop stands still: no sign of life
-            with pytest.raises(UnknownMemberId):
-                await stale.commit()
-            assert stale.take() is None  # what it had in its buffer is others' by now
-            assert committed(broker, topic, topic, 1) == [20]
-            await asyncio.to_thread(until, lambda: bool(stale.assignment))
-            assert stale.assignment == [TopicPartition(topic, 0)]
-            assert await stale.next(200) is None
-
-    asyncio.run(run())
+    async with AsyncConsumer(broker.grpc, topic, [topic], auto_commit=False) as stale:
+        for _ in range(5):
+            assert await stale.next(30_000) is not None
+        thread = threading.Thread(target=others)
+        thread.start()
+        thread.join()  # the loop stands still: no sign of life
+        with pytest.raises(UnknownMemberId):
+            await stale.commit()
+        assert stale.take() is None  # what it had in its buffer is others' by now
+        assert committed(broker, topic, topic, 1) == [20]
+        await asyncio.to_thread(eventually, lambda: bool(stale.assignment))
+        assert stale.assignment == [TopicPartition(topic, 0)]
+        assert await stale.next(200) is None
 
 
 def test_a_member_that_hangs_over_a_record_leaves_until_it_asks_for_the_next(broker: Broker, topic: str) -> None:
@@ -467,19 +444,16 @@ def test_a_member_that_hangs_over_a_record_leaves_until_it_asks_for_the_next(bro
     assert committed(broker, topic, topic, 1) == [3]
 
 
-def test_asyncio_clients_that_are_closed_say_so(broker: Broker, topic: str) -> None:
-    async def scenario() -> None:
-        async with AsyncTopicProducer(broker.grpc, topic) as producer:
-            await producer.send(b"x")
-        with pytest.raises(ProducerClosed):
-            await producer.send(b"y")
-        async with AsyncConsumer(broker.grpc, topic, topic) as consumer:
-            assert await consumer.next(timeout_ms=round(PATIENCE_S * 1_000)) is not None
-        assert await consumer.next() is None
-        with pytest.raises(ConsumerClosed):
-            await consumer.commit()
-
-    asyncio.run(scenario())
+async def test_asyncio_clients_that_are_closed_say_so(broker: Broker, topic: str) -> None:
+    async with AsyncTopicProducer(broker.grpc, topic) as producer:
+        await producer.send(b"x")
+    with pytest.raises(ProducerClosed):
+        await producer.send(b"y")
+    async with AsyncConsumer(broker.grpc, topic, topic) as consumer:
+        assert await consumer.next(timeout_ms=round(PATIENCE_S * 1_000)) is not None
+    assert await consumer.next() is None
+    with pytest.raises(ConsumerClosed):
+        await consumer.commit()
 
 
 def test_a_consumer_that_cannot_be(broker: Broker) -> None:

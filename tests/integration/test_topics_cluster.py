@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import grpc
 import pytest
-from tests.etcd import running_etcd
+from tests.support.etcd import running_etcd
+from tests.support.waiting import eventually
 
 from tidemill import Consumer, TopicProducer
 from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, TopicRecord
@@ -51,10 +52,7 @@ def leaders(broker: Broker, topic: str) -> list[int]:
 
 def settled(brokers: dict[int, Broker], topic: str, partitions: int) -> None:
     """Every broker knows the topic."""
-    ends = time.monotonic() + PATIENCE_S
-    while any(len(leaders(one, topic)) < partitions for one in brokers.values()):
-        assert time.monotonic() < ends
-        time.sleep(0.05)
+    eventually(lambda: all(len(leaders(one, topic)) == partitions for one in brokers.values()))
 
 
 def test_any_broker_serves_partitions_that_others_lead(brokers: dict[int, Broker]) -> None:
@@ -87,9 +85,7 @@ def test_a_group_is_shared_through_different_brokers(brokers: dict[int, Broker])
         Consumer(brokers[2].grpc, group=topic, topics=topic) as second,
     ):
         ends = time.monotonic() + PATIENCE_S
-        while not len(first.assignment) == len(second.assignment) == 3:
-            assert time.monotonic() < ends
-            time.sleep(0.05)
+        eventually(lambda: len(first.assignment) == len(second.assignment) == 3)
         found: list[TopicRecord] = []
         while len(found) < 120:
             assert time.monotonic() < ends
@@ -139,13 +135,10 @@ def test_a_partition_without_a_leader_holds_nobody_else_up(brokers: dict[int, Br
 
 
 def until_lost(broker: Broker, topic: str, partition: int) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while leaders(broker, topic)[partition] != NO_BROKER:
-        assert time.monotonic() < ends
-        time.sleep(0.05)
+    eventually(lambda: leaders(broker, topic)[partition] == NO_BROKER)
 
 
-def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> None:
+async def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> None:
     count = 2_000
     topic = topic_on(brokers[2], 3, 3)
     settled(brokers, topic, 3)
@@ -159,7 +152,7 @@ def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> No
                 if sum(len(set(one)) for one in got.values()) == count:
                     return
 
-    async def run() -> None:
+    try:
         reading = asyncio.create_task(read())
         async with AsyncTopicProducer(addresses, topic, linger_ms=5) as producer:
             for number in range(count):
@@ -168,9 +161,6 @@ def test_clients_go_on_when_a_broker_is_killed(brokers: dict[int, Broker]) -> No
                     await asyncio.to_thread(brokers[1].kill)
         async with asyncio.timeout(PATIENCE_S):
             await reading
-
-    try:
-        asyncio.run(run())
     finally:
         brokers[1].restart()
     for found in got.values():  # a consumer may see a record again, in the same order

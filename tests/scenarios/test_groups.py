@@ -29,7 +29,7 @@ What is answered to others at the same time follows, one line each: `b: generati
 from pathlib import Path
 
 import pytest
-from tests.unit.groups.stage import Client, Stage
+from tests.support.group_stage import Client, Stage
 
 from tidemill.groups.core.descriptions import describe, describe_consumers
 from tidemill.groups.core.messages import Answer, GroupStep, JoinAnswer, SyncAnswer

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from tests.simulation.virtual_loop import Endpoint
+from tests.support.virtual_loop import Endpoint
 
 from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted
 from tidemill.cluster.core.election import retire

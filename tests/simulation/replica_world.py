@@ -25,7 +25,7 @@ from typing import Any
 
 import structlog
 from tests.simulation.replica_nodes import COORDINATION, NODES, TOPIC_ID, Coordination, Knobs, Node, values_in
-from tests.simulation.virtual_loop import Network, VirtualLoop
+from tests.support.virtual_loop import Network, VirtualLoop
 
 from tidemill.cluster.core.election import elect
 from tidemill.cluster.core.image import PartitionInfo, Topic

@@ -5,7 +5,6 @@ One history of appends, rolls, deletions, truncations and retention is drawn fro
 the disk: that operation fails in some way, and at the end the power is cut or the process killed.
 """
 
-import asyncio
 from random import Random
 
 import pytest
@@ -181,7 +180,7 @@ async def check_retry(log: Partition, history: History, note: str) -> None:
 
 @pytest.mark.parametrize("power", [True, False], ids=["power-cut", "kill"])
 @pytest.mark.parametrize(("seed", "settings"), [(1, SETTINGS), (2, SETTINGS), (3, PREALLOCATED)])
-def test_a_stop_at_every_operation_leaves_a_clean_prefix(seed: int, settings: TopicSettings, power: bool) -> None:
+async def test_a_stop_at_every_operation_leaves_a_clean_prefix(seed: int, settings: TopicSettings, power: bool) -> None:
     async def run() -> int:
         fail_at = 0
         while True:
@@ -192,12 +191,12 @@ def test_a_stop_at_every_operation_leaves_a_clean_prefix(seed: int, settings: To
                 return fail_at
             fail_at += 1
 
-    assert asyncio.run(run()) > 80, "the history is too short to prove anything"
+    assert await run() > 80, "the history is too short to prove anything"
 
 
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.SHORT])
 @pytest.mark.parametrize("seed", [11, 12])
-def test_an_error_at_every_operation_loses_nothing_that_was_promised(seed: int, fault: Fault) -> None:
+async def test_an_error_at_every_operation_loses_nothing_that_was_promised(seed: int, fault: Fault) -> None:
     async def run() -> int:
         fail_at, refused = 0, 0
         while True:
@@ -208,4 +207,4 @@ def test_an_error_at_every_operation_loses_nothing_that_was_promised(seed: int, 
                 return refused
             fail_at += 1
 
-    assert asyncio.run(run()) > 10
+    assert await run() > 10

@@ -5,7 +5,6 @@ The next start must give for every key the last promised value or a later one, a
 transaction.
 """
 
-import asyncio
 from random import Random
 
 import pytest
@@ -108,7 +107,7 @@ async def run_history(seed: int, fail_at: int) -> tuple[SimDisk, Table, list[int
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power-cut", "kill"])
-def test_the_table_survives_a_stop_at_every_operation(power: bool) -> None:
+async def test_the_table_survives_a_stop_at_every_operation(power: bool) -> None:
     async def run(seed: int) -> None:
         fail_at = int(power)  # every second operation here, the others in the other half
         while True:
@@ -126,4 +125,4 @@ def test_the_table_survives_a_stop_at_every_operation(power: bool) -> None:
                 return
             fail_at += 2
 
-    asyncio.run(run(31))
+    await run(31)

@@ -1,6 +1,5 @@
 """A cut costs what is cut: what lies before it is not read again, and producers are as they were."""
 
-import asyncio
 from random import Random
 
 import pytest
@@ -51,40 +50,34 @@ def known(log: Partition) -> list[ProducerSnapshot]:
 
 
 @pytest.mark.parametrize("cut_to", [BATCHES - 3, BATCHES - 25, BATCHES - 40])
-def test_a_cut_reads_only_what_it_cuts(cut_to: int) -> None:
-    async def run() -> None:
-        disk = Counting(Random(1))
-        log = await filled(disk, saved_at=BATCHES - 50)
-        whole = log.size_bytes
-        assert whole > 15 * SEGMENT_BYTES
-        disk.read_bytes = 0
-        await log.follower.truncate(cut_to)
-        # The segment that is cut is read twice; producers learn from what came after the last checkpoint.
-        assert disk.read_bytes < 3 * SEGMENT_BYTES + 50 * 1000 < whole / 3
-        assert log.log_end_offset == cut_to
-        fresh = Counting(Random(2))
-        again = await filled(fresh)
-        await again.follower.truncate(cut_to)
-        assert known(log) == known(again), "nobody is forgotten who wrote before the cut"
-        disk.read_bytes = 0
-        await log.follower.truncate(cut_to - 2)
-        assert disk.read_bytes < whole / 3, "the second cut finds what the first one knew"
-        with pytest.raises(OutOfOrderSequence):
-            await log.leader.append(batch(cut_to + 3), acks=-1)
-        assert (await log.leader.append(batch(cut_to - 2), acks=-1)).base_offset == cut_to - 2
-        again = await opener(SegmentStore(disk.killed()), lambda: NOW)("t", 0, SETTINGS, 0)
-        assert known(again) == known(log), "a start after the cut knows the same"
-
-    asyncio.run(run())
+async def test_a_cut_reads_only_what_it_cuts(cut_to: int) -> None:
+    disk = Counting(Random(1))
+    log = await filled(disk, saved_at=BATCHES - 50)
+    whole = log.size_bytes
+    assert whole > 15 * SEGMENT_BYTES
+    disk.read_bytes = 0
+    await log.follower.truncate(cut_to)
+    # The segment that is cut is read twice; producers learn from what came after the last checkpoint.
+    assert disk.read_bytes < 3 * SEGMENT_BYTES + 50 * 1000 < whole / 3
+    assert log.log_end_offset == cut_to
+    fresh = Counting(Random(2))
+    again = await filled(fresh)
+    await again.follower.truncate(cut_to)
+    assert known(log) == known(again), "nobody is forgotten who wrote before the cut"
+    disk.read_bytes = 0
+    await log.follower.truncate(cut_to - 2)
+    assert disk.read_bytes < whole / 3, "the second cut finds what the first one knew"
+    with pytest.raises(OutOfOrderSequence):
+        await log.leader.append(batch(cut_to + 3), acks=-1)
+    assert (await log.leader.append(batch(cut_to - 2), acks=-1)).base_offset == cut_to - 2
+    again = await opener(SegmentStore(disk.killed()), lambda: NOW)("t", 0, SETTINGS, 0)
+    assert known(again) == known(log), "a start after the cut knows the same"
 
 
-def test_a_cut_behind_the_last_checkpoint_forgets_it() -> None:
-    async def run() -> None:
-        disk = Counting(Random(3))
-        log = await filled(disk, saved_at=BATCHES - 10)
-        await log.follower.truncate(100)
-        assert log.log_end_offset == 100
-        assert (await log.leader.append(batch(100), acks=-1)).base_offset == 100
-        assert [each.last_sequence for each in log.producers()] == [20, 19, 19, 19, 19]
-
-    asyncio.run(run())
+async def test_a_cut_behind_the_last_checkpoint_forgets_it() -> None:
+    disk = Counting(Random(3))
+    log = await filled(disk, saved_at=BATCHES - 10)
+    await log.follower.truncate(100)
+    assert log.log_end_offset == 100
+    assert (await log.leader.append(batch(100), acks=-1)).base_offset == 100
+    assert [each.last_sequence for each in log.producers()] == [20, 19, 19, 19, 19]

@@ -1,6 +1,5 @@
 """Segments that were removed or cut while the broker was stopped: reported, and no offset is given out again."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
@@ -48,34 +47,29 @@ DAMAGES: dict[str, Callable[[SimDisk], None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_missing_is_reported_and_the_rest_is_served(damage: str) -> None:
-    async def run() -> None:
-        disk = SimDisk(Random(1))
-        original = await filled(disk)
-        log = await open_log(disk)
-        await log.close()
-        offsets = {
-            path: [header.base_offset for _, header in iter_headers(disk.content(path))] for path in _segments(disk)
-        }
-        DAMAGES[damage](disk)
-        kept = {path for path in _segments(disk) if disk.size(path)}
-        log = await open_log(disk)
-        assert isinstance(log._log, SegmentLog)
-        assert len(log._log.report.missing) == len(offsets) - len(kept), log._log.report.missing
-        assert log.log_end_offset == BATCHES, "an acknowledged offset would be given out again"
-        assert (await log.leader.append(batch(BATCHES), acks=-1)).base_offset == BATCHES
-        found, refused = await read_all(log)
-        assert refused == 0
-        assert found.pop(BATCHES)
-        assert found == {offset: original[offset] for path in kept for offset in offsets[path]}
-        await log.close()
-        log = await open_log(disk)
-        assert isinstance(log._log, SegmentLog)
-        assert log._log.report.missing == (), "what was reported is not reported again"
-        assert log.log_end_offset == BATCHES + 1
-        await log.close()
-
-    asyncio.run(run())
+async def test_what_is_missing_is_reported_and_the_rest_is_served(damage: str) -> None:
+    disk = SimDisk(Random(1))
+    original = await filled(disk)
+    log = await open_log(disk)
+    await log.close()
+    offsets = {path: [header.base_offset for _, header in iter_headers(disk.content(path))] for path in _segments(disk)}
+    DAMAGES[damage](disk)
+    kept = {path for path in _segments(disk) if disk.size(path)}
+    log = await open_log(disk)
+    assert isinstance(log._log, SegmentLog)
+    assert len(log._log.report.missing) == len(offsets) - len(kept), log._log.report.missing
+    assert log.log_end_offset == BATCHES, "an acknowledged offset would be given out again"
+    assert (await log.leader.append(batch(BATCHES), acks=-1)).base_offset == BATCHES
+    found, refused = await read_all(log)
+    assert refused == 0
+    assert found.pop(BATCHES)
+    assert found == {offset: original[offset] for path in kept for offset in offsets[path]}
+    await log.close()
+    log = await open_log(disk)
+    assert isinstance(log._log, SegmentLog)
+    assert log._log.report.missing == (), "what was reported is not reported again"
+    assert log.log_end_offset == BATCHES + 1
+    await log.close()
 
 
 def _last_with_records(disk: SimDisk) -> list[str]:
@@ -134,7 +128,7 @@ async def _next_offset(disk: SimDisk, clock: list[int], bound: int) -> tuple[int
 
 @pytest.mark.parametrize("power", [True, False], ids=["power-cut", "kill"])
 @pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.long)])
-def test_files_removed_after_a_crash_give_no_offset_out_again(seed: int, power: bool) -> None:
+async def test_files_removed_after_a_crash_give_no_offset_out_again(seed: int, power: bool) -> None:
     """Whatever operation of the disk the crash stops: no false alarm with all files, no reuse without some of them."""
 
     async def run() -> tuple[int, int]:
@@ -157,6 +151,6 @@ def test_files_removed_after_a_crash_give_no_offset_out_again(seed: int, power: 
                 return fail_at, noticed
             fail_at += 1
 
-    operations, noticed = asyncio.run(run())
+    operations, noticed = await run()
     assert operations > 80, "the history is too short to prove anything"
     assert noticed > operations

@@ -51,56 +51,47 @@ async def copy_for_ever(leader: Partition, follower: Partition) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_b1_an_acknowledgement_survives_the_power_cut_of_all_replicas(seed: int) -> None:
-    async def scenario() -> None:
-        random = Random(seed)
-        disks = [SimDisk(Random(seed)), SimDisk(Random(seed + 99))]
-        leader, follower = [await opened(disk) for disk in disks]
-        await follower.follower.follow(TERM)
-        await leader.leader.lead(TERM, Agreement(_propose))
-        copying = asyncio.create_task(copy_for_ever(leader, follower))
-        acknowledged = 0
-        for _ in range(random.randint(1, 12)):
-            await leader.leader.append(batch(bytes(random.randint(1, 900))), acks=random.choice([-1, 1]))
-            acknowledged = max(acknowledged, leader.high_watermark)
-        copying.cancel()
-        await asyncio.gather(copying, return_exceptions=True)
-        for disk in disks:
-            assert (await opened(disk.power_cut())).log_end_offset >= acknowledged
-
-    asyncio.run(scenario())
+async def test_b1_an_acknowledgement_survives_the_power_cut_of_all_replicas(seed: int) -> None:
+    random = Random(seed)
+    disks = [SimDisk(Random(seed)), SimDisk(Random(seed + 99))]
+    leader, follower = [await opened(disk) for disk in disks]
+    await follower.follower.follow(TERM)
+    await leader.leader.lead(TERM, Agreement(_propose))
+    copying = asyncio.create_task(copy_for_ever(leader, follower))
+    acknowledged = 0
+    for _ in range(random.randint(1, 12)):
+        await leader.leader.append(batch(bytes(random.randint(1, 900))), acks=random.choice([-1, 1]))
+        acknowledged = max(acknowledged, leader.high_watermark)
+    copying.cancel()
+    await asyncio.gather(copying, return_exceptions=True)
+    for disk in disks:
+        assert (await opened(disk.power_cut())).log_end_offset >= acknowledged
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_b8_the_last_replica_standing_has_what_it_acknowledged(seed: int) -> None:
-    async def scenario() -> None:
-        disk = SimDisk(Random(seed))
-        leader = await opened(disk, parse({"min.insync.replicas": "1"}))
-        await leader.leader.lead(TERM._replace(isr=(0,)), Agreement(_propose))
-        for number in range(seed + 1):
-            await leader.leader.append(batch(bytes(100 * number)), acks=-1)
-        assert (await opened(disk.power_cut())).log_end_offset == seed + 1
-
-    asyncio.run(scenario())
+async def test_b8_the_last_replica_standing_has_what_it_acknowledged(seed: int) -> None:
+    disk = SimDisk(Random(seed))
+    leader = await opened(disk, parse({"min.insync.replicas": "1"}))
+    await leader.leader.lead(TERM._replace(isr=(0,)), Agreement(_propose))
+    for number in range(seed + 1):
+        await leader.leader.append(batch(bytes(100 * number)), acks=-1)
+    assert (await opened(disk.power_cut())).log_end_offset == seed + 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_b9_what_a_follower_dropped_does_not_come_back(seed: int) -> None:
-    async def scenario() -> None:
-        disk = SimDisk(Random(seed))
-        leader, follower = await opened(SimDisk(Random(0))), await opened(disk)
-        await leader.leader.lead(TERM, Agreement(_propose))
-        await leader.leader.append(batch(b"both"), acks=1)
-        await follower.follower.follow(TERM)
-        await copy(leader, follower)
-        await follower.leader.lead(TERM._replace(leader=1, epoch=2), Agreement(_propose))
-        for number in range(4):
-            await follower.leader.append(batch(bytes(800 * number)), acks=1)
-        later = TERM._replace(epoch=3)
-        await leader.leader.lead(later, Agreement(_propose))
-        await follower.follower.follow(later)
-        assert isinstance(await copy(leader, follower), Diverged)
-        assert follower.log_end_offset == 1
-        assert (await opened(disk.power_cut())).log_end_offset == 1
-
-    asyncio.run(scenario())
+async def test_b9_what_a_follower_dropped_does_not_come_back(seed: int) -> None:
+    disk = SimDisk(Random(seed))
+    leader, follower = await opened(SimDisk(Random(0))), await opened(disk)
+    await leader.leader.lead(TERM, Agreement(_propose))
+    await leader.leader.append(batch(b"both"), acks=1)
+    await follower.follower.follow(TERM)
+    await copy(leader, follower)
+    await follower.leader.lead(TERM._replace(leader=1, epoch=2), Agreement(_propose))
+    for number in range(4):
+        await follower.leader.append(batch(bytes(800 * number)), acks=1)
+    later = TERM._replace(epoch=3)
+    await leader.leader.lead(later, Agreement(_propose))
+    await follower.follower.follow(later)
+    assert isinstance(await copy(leader, follower), Diverged)
+    assert follower.log_end_offset == 1
+    assert (await opened(disk.power_cut())).log_end_offset == 1

@@ -162,13 +162,13 @@ async def check(folder: Path, disk: SimDisk, clock: VirtualClock, told: Told) ->
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power-cut", "kill"])
-def test_transactions_are_whole_whatever_operation_the_disk_stops_at(tmp_path: Path, power: bool) -> None:
+async def test_transactions_are_whole_whatever_operation_the_disk_stops_at(tmp_path: Path, power: bool) -> None:
     fail_at, stopped = int(power), True
     while stopped:
         folder = tmp_path / str(fail_at)
         folder.mkdir()
         try:
-            stopped = asyncio.run(live(folder, fail_at, power=power))
+            stopped = await live(folder, fail_at, power=power)
         except BaseException:
             print(f"operation {fail_at}")
             raise

@@ -10,7 +10,6 @@ import os
 import shutil
 import ssl
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,8 +18,9 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from tests.etcd import Certificates, running_etcd
-from tests.postgres import free_port
+from tests.support.etcd import Certificates, running_etcd
+from tests.support.postgres import free_port
+from tests.support.waiting import eventually
 
 PROGRAM = "kube-apiserver"
 PROGRAM_HERE = "TIDEMILL_KUBE_APISERVER"
@@ -99,11 +99,8 @@ def running_kubernetes(folder: Path) -> Iterator[Kubernetes]:
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as run:
             server = Kubernetes(port, certificates)
             try:
-                deadline = time.monotonic() + START_S
-                while not server.ready():
-                    assert run.poll() is None, (folder / "said-kubernetes").read_text()[-4000:]
-                    assert time.monotonic() < deadline, (folder / "said-kubernetes").read_text()[-4000:]
-                    time.sleep(0.2)
+                eventually(lambda: server.ready() or run.poll() is not None, within_s=START_S, interval_s=0.2)
+                assert run.poll() is None, (folder / "said-kubernetes").read_text()[-4000:]
                 server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
                 yield server
             finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.reader import Reader
+from tests.support.doc_reader import Reader
 
 from tidemill.cli.main import main
 from tidemill.pipelines.spark import remote

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,8 +14,9 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 from tests.spark.commands import END_S, make_pipeline, only_rows, order, run_all
-from tests.spark.topics import Outside, until
+from tests.spark.topics import Outside
 from tests.spark.yarn import JARS, running_yarn
+from tests.support.waiting import eventually
 
 from tidemill.pipelines.lake.audit import audit
 from tidemill.pipelines.lake.opening import open_lake
@@ -48,11 +48,8 @@ def jvm(words: list[str], said: Path, port: int, **environment: str) -> Iterator
         subprocess.Popen(words, env=given, stdout=out, stderr=out, start_new_session=True) as run,
     ):
         try:
-            deadline = time.monotonic() + START_S
-            while not listens(port):
-                assert run.poll() is None, said.read_text()
-                assert time.monotonic() < deadline, said.read_text()
-                time.sleep(0.1)
+            eventually(lambda: listens(port) or run.poll() is not None, within_s=START_S)
+            assert run.poll() is None, said.read_text()
             yield
         finally:
             os.killpg(run.pid, signal.SIGKILL)
@@ -133,7 +130,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         words = [*start, f"{deploy}.worker.Worker", *local, "--port", str(worker_port), "-c", "2", "-m", "1g"]
         words += ["-d", str(tmp_path / "work"), url]
         running.enter_context(jvm(words, tmp_path / "said-worker", worker_port, **java))
-        until(lambda: "Successfully registered" in (tmp_path / "said-worker").read_text())
+        eventually(lambda: "Successfully registered" in (tmp_path / "said-worker").read_text())
         yield url
 
 

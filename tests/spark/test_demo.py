@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import psutil
 import pyarrow.dataset
 import pytest
+from tests.support.waiting import eventually
 
 ANY_PORTS = ("--kafka", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0")
 PATIENCE_S = 180
@@ -62,18 +62,12 @@ def in_parquet(folder: Path) -> int:
 
 def child_of(process: "subprocess.Popen[str]") -> int:
     """The program of the pipeline, which leads a session of its own."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (children := psutil.Process(process.pid).children()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    (leader,) = [int(child.pid) for child in children]
-    return leader
+    (child,) = eventually(psutil.Process(process.pid).children, within_s=PATIENCE_S)
+    return int(child.pid)
 
 
 def until_gone(leader: int) -> None:
-    deadline = time.monotonic() + GONE_S
-    while (left := of_session(leader)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == []
+    eventually(lambda: not of_session(leader), "processes are left", within_s=GONE_S)
 
 
 @pytest.mark.timeout(300)
@@ -96,11 +90,8 @@ def test_orders_become_revenue_once_and_nothing_stays_behind(start: Start, tmp_p
 def test_ctrl_c_ends_it_while_the_jvm_starts(start: Start) -> None:
     demo = start()
     leader = child_of(demo)
-    deadline = time.monotonic() + PATIENCE_S
-    while not any("java" in each for each in of_session(leader)):
-        assert demo.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: any("java" in each for each in of_session(leader)), within_s=PATIENCE_S)
+    assert demo.poll() is None
     os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
     out, errors = demo.communicate(timeout=GONE_S)
     assert (demo.returncode, errors.splitlines()[-1]) == (0, "stopping"), errors

@@ -6,7 +6,6 @@ classes to the others. TIDEMILL_KILLS=100 asks for more kills than twenty. The s
 one, without Spark, in tests/integration/test_pipeline_sink.py.
 """
 
-import asyncio
 import os
 import random
 import shutil
@@ -168,7 +167,7 @@ def leave_classes(row: Row, path: Path) -> str:
     return f"{LEAN} -XX:SharedArchiveFile={path}" if path.exists() else LEAN
 
 
-def test_killed_drivers_neither_lose_nor_double(broker: Broker, tmp_path: Path) -> None:
+async def test_killed_drivers_neither_lose_nor_double(broker: Broker, tmp_path: Path) -> None:
     servers = broker.bootstrap_servers
     outside = Outside(servers)
     seed = random.randrange(2**32)
@@ -186,7 +185,7 @@ def test_killed_drivers_neither_lose_nor_double(broker: Broker, tmp_path: Path) 
         halves = [(to_topic, KILLS - KILLS // 2), (to_lake, KILLS // 2)]
         for done in [rows.submit(row.kill, kills, java) for row, kills in halves]:
             done.result()
-    found = asyncio.run(committed(servers, target, PARTITIONS))
+    found = await committed(servers, target, PARTITIONS)
     assert sorted(found) == sorted(f"<{n}>" for n in range(ROWS))
     assert audit(lake).contiguous
     assert sorted(map(int, pq.read_table(lake.root)["value"].to_pylist())) == list(range(ROWS))

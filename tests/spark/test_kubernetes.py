@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tests.integration.pages import ROOT, blocks
 from tests.spark.commands import END_S, make_pipeline, only_rows, order
 from tests.spark.kubernetes import NAMESPACE, STRANGER, Kubernetes, kubeconfig, running_kubernetes
 from tests.spark.pods import IMAGE, Node
-from tests.spark.topics import Outside, until
+from tests.spark.topics import Outside
+from tests.support.doc_pages import ROOT, blocks
+from tests.support.waiting import eventually
 
 from tidemill.pipelines.folder import SPEC
 from tidemill.pipelines.spark.queries import PYTHON_ADVICE
@@ -135,9 +136,9 @@ def test_an_executor_that_dies_is_replaced_and_no_row_is_lost_or_doubled(
     with_settings(shop, LEAN)
     with started(cluster, shop, kubeconfig(tmp_path / "config", cluster, cluster.token(ACCOUNT))) as run:
         try:
-            until(lambda: len(list(tmp_path.glob("task-*"))) == 2, END_S)
+            eventually(lambda: len(list(tmp_path.glob("task-*"))) == 2, within_s=END_S)
             node.kill(node.started[0])
-            until(lambda: len(node.started) == 3, END_S)
+            eventually(lambda: len(node.started) == 3, within_s=END_S)
             (tmp_path / "gate").touch()
             said, _ = run.communicate(timeout=END_S)
         finally:
@@ -148,7 +149,7 @@ def test_an_executor_that_dies_is_replaced_and_no_row_is_lost_or_doubled(
     assert sorted((each["item"], each["quantity"], each["total"]) for each in rows) == wanted
     table = pq.read_table(shop / "lake" / "priced").to_pylist()
     assert sorted((each["item"], each["quantity"], each["total"]) for each in table) == wanted
-    until(lambda: not cluster.pods())  # what Spark made it took away
+    eventually(lambda: not cluster.pods())  # what Spark made it took away
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_executors_that_do_not_come_are_told_and_ctrl_c_takes_them_away(
     )
     assert (run.returncode, rest) == (0, "")
     assert not node.started
-    until(lambda: not cluster.pods())
+    eventually(lambda: not cluster.pods())
 
 
 def test_an_image_whose_python_has_no_tidemill_is_told_in_one_line(
@@ -226,12 +227,12 @@ def test_the_driver_runs_in_a_pod_as_the_guide_has_it(
     template = deployment["spec"]["template"]
     pod = template | {"metadata": template["metadata"] | {"name": "shop-driver"}}
     driver = cluster.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
-    until(lambda: len(outside.read(sink)) == 10, END_S)
+    eventually(lambda: len(outside.read(sink)) == 10, within_s=END_S)
     executors = [each for each in cluster.pods() if each["metadata"]["name"] != "shop-driver"]
     owners = [owner["uid"] for each in executors for owner in each["metadata"]["ownerReferences"]]
     assert owners == [driver["metadata"]["uid"]] * 2
     volumes = [volume.get("persistentVolumeClaim") for each in executors for volume in each["spec"]["volumes"]]
     assert [each["claimName"] for each in volumes if each] == ["shop"] * 2
     cluster.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/shop-driver")
-    until(lambda: not cluster.pods(), END_S)
+    eventually(lambda: not cluster.pods(), within_s=END_S)
     assert json.loads((shop / ".tidemill" / "status.json").read_text())["state"] == "stopped"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.pages import ROOT, SPARK_PAGES, blocks
 from tests.spark.pages import SparkReader, lend
+from tests.support.doc_pages import ROOT, SPARK_PAGES, blocks
 
 from tidemill.testing import Broker
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
+from tests.support.waiting import eventually
 
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
@@ -88,13 +88,6 @@ def values_in(broker: Broker, topic: str) -> list[bytes]:
 def archive(spark: SparkSession, broker: Broker, topic: str, lake: Lake, **more: Any) -> None:
     wanted = Archive(KafkaBroker(broker.bootstrap_servers), topic, **more)
     tend(start_archive(spark, lake, wanted), threading.Event(), lambda _: None)
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < deadline, f"{what} took more than {LIMIT_S} s"
-        time.sleep(0.05)
 
 
 def test_a_topic_is_archived_once_audited_and_replayed(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
@@ -195,9 +188,9 @@ def test_a_driver_that_is_killed_neither_loses_nor_doubles(spark: SparkSession, 
             return path.exists()
 
         try:
-            until(lambda: arrived(lake.root / LOG / "000000000000.json"), "the first commit")
+            eventually(lambda: arrived(lake.root / LOG / "000000000000.json"), "the first commit")
             write(broker, topic, list(range(50, 100)))
-            until(lambda: arrived(lake.root / CHECKPOINT / "offsets" / "1"), "the second micro-batch")
+            eventually(lambda: arrived(lake.root / CHECKPOINT / "offsets" / "1"), "the second micro-batch")
         finally:
             driver.send_signal(signal.SIGKILL)
     write(broker, topic, list(range(100, 120)))

@@ -1,6 +1,6 @@
 """Spark at a listener with TLS and SASL: what users of Spark's own connector write works here, or is refused by name.
 
-The broker is a real one behind `tests.secured_front`; confluent-kafka, which knows such listeners best, uses it too.
+The broker is a real one behind `tests.support.secured_front`. confluent-kafka uses that listener too.
 """
 
 import subprocess
@@ -16,10 +16,10 @@ import pytest
 import yaml
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tests.etcd import Certificates
-from tests.secured_front import SecuredFront
 from tests.spark.queries import ints
 from tests.spark.topics import LIMIT_S, Outside
+from tests.support.etcd import Certificates
+from tests.support.secured_front import SecuredFront
 
 from tidemill.cli.connection import broker_at
 from tidemill.cli.errors import CommandFailed

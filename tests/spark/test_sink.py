@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.chdb_front import running_front
 from tests.spark.queries import run, stream, to_topic
-from tests.spark.topics import Outside, until
+from tests.spark.topics import Outside
+from tests.support.chdb_front import running_front
+from tests.support.waiting import eventually
 
 from tidemill import Timeline
 from tidemill.client.kafka import LATEST, KafkaClient
@@ -49,7 +50,7 @@ def test_a_micro_batch_that_fails_leaves_nothing_open(
     rows = stream(spark, outside, subscribe=topic).selectExpr("key", failing)
     with pytest.raises(PySparkException, match="no good"):
         run(rows, outside, copy, tmp_path)
-    until(lambda: open_records(outside, copy) == 0)  # the transactions' timeout is five minutes
+    eventually(lambda: open_records(outside, copy) == 0)  # the transactions' timeout is five minutes
     rows = stream(spark, outside, subscribe=topic, minPartitions="4")
     run(rows, outside, copy, tmp_path)
     assert outside.values(copy) == list(range(-1, 10))
@@ -65,10 +66,10 @@ def test_a_query_that_is_stopped_in_a_micro_batch_leaves_nothing_open(
     rows = stream(spark, outside, subscribe=topic, rowsPerBatch="1000").selectExpr("key", f"{slow} as value")
     query = to_topic(rows, outside, copy, tmp_path, availableNow=True)
     try:
-        until(lambda: query.exception() is not None or open_records(outside, copy) > 0)
+        eventually(lambda: query.exception() is not None or open_records(outside, copy) > 0)
     finally:
         query.stop()
-    until(lambda: open_records(outside, copy) == 0)
+    eventually(lambda: open_records(outside, copy) == 0)
     run(stream(spark, outside, subscribe=topic), outside, copy, tmp_path)
     assert outside.values(copy) == list(range(20_002))
 

@@ -5,7 +5,6 @@ import runpy
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.spark.topics import Outside, until
+from tests.spark.topics import Outside
+from tests.support.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_revenue.py"
 
@@ -25,13 +25,11 @@ pytestmark = pytest.mark.timeout(120)
 def test_a_start_that_is_interrupted_leaves_no_jvm(number: int) -> None:
     program = "import tidemill.spark; tidemill.spark.session()"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as started:
-        jvm = 0
-        while not jvm:
-            assert started.poll() is None
-            jvm = next((pid for pid in children(started.pid) if "SparkSubmit" in words_of(pid)), 0)
-            time.sleep(0.01)
+        jvm = eventually(
+            lambda: next((pid for pid in children(started.pid) if "SparkSubmit" in words_of(pid)), 0), interval_s=0.01
+        )
         started.send_signal(number)
-    until(lambda: "SparkSubmit" not in words_of(jvm))
+    eventually(lambda: "SparkSubmit" not in words_of(jvm))
 
 
 def children(pid: int) -> list[int]:
@@ -84,7 +82,7 @@ def test_nothing_of_a_failed_write_is_visible(spark: SparkSession, outside: Outs
         writer.save()
     assert outside.read(topic) == []
     outside.write_values(topic, [1])
-    until(lambda: outside.values(topic) == [1])  # no transaction is left open that would hide it
+    eventually(lambda: outside.values(topic) == [1])  # no transaction is left open that would hide it
 
 
 @pytest.mark.parametrize(

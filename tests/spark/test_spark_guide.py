@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.pages import ROOT, Block, blocks, same
 from tests.spark.pages import SparkReader, lend
+from tests.support.doc_pages import ROOT, Block, blocks, same
 
 from tidemill.testing import Broker
 

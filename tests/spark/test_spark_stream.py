@@ -8,7 +8,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.queries import run, stream, to_topic
-from tests.spark.topics import Outside, until
+from tests.spark.topics import Outside
+from tests.support.waiting import eventually
 
 from tidemill.testing import Broker
 
@@ -73,11 +74,11 @@ def test_a_trigger_waits_until_there_is_enough(
     rows = stream(spark, outside, subscribe=topic, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
     query = to_topic(rows, outside, copy, tmp_path, processingTime="100 milliseconds")
     try:
-        until(lambda: not query.isActive or outside.values(copy) == [0])  # the first one begins at once
+        eventually(lambda: not query.isActive or outside.values(copy) == [0])  # the first one begins at once
         outside.write_values(topic, range(1, 6))
-        until(lambda: not query.isActive or query.status["message"] == "Waiting for data to arrive")
+        eventually(lambda: not query.isActive or query.status["message"] == "Waiting for data to arrive")
         outside.write_values(topic, range(6, 12), partition=1)
-        until(lambda: not query.isActive or len(sizes(query)) > 1)  # Spark tells it after the rows can be read
+        eventually(lambda: not query.isActive or len(sizes(query)) > 1)  # Spark tells it after the rows can be read
         assert query.exception() is None
         assert sizes(query) == [1, 11]
         assert outside.values(copy) == list(range(12))
@@ -97,13 +98,13 @@ def test_a_query_goes_on_when_the_broker_comes_back(spark: SparkSession, tmp_pat
         rows = stream(spark, outside, subscribe=topic, **{"kafka.group.id": "restarts"})
         query = to_topic(rows, outside, copy, tmp_path, processingTime="100 milliseconds")
         try:
-            until(lambda: not query.isActive or outside.values(copy) == list(range(10)))
+            eventually(lambda: not query.isActive or outside.values(copy) == list(range(10)))
             broker.kill()
             broker.restart()
             outside.write_values(topic, range(10, 20), partition=1)
-            until(lambda: not query.isActive or outside.values(copy) == list(range(20)))
+            eventually(lambda: not query.isActive or outside.values(copy) == list(range(20)))
             assert query.exception() is None
-            until(lambda: not query.isActive or sum(outside.group("restarts").values()) == 20)
+            eventually(lambda: not query.isActive or sum(outside.group("restarts").values()) == 20)
         finally:
             query.stop()
 
@@ -117,10 +118,10 @@ def test_new_partitions_are_read_while_the_query_runs(
         stream(spark, outside, subscribe=topic), outside, copy, tmp_path, processingTime="200 milliseconds"
     )
     try:
-        until(lambda: query.exception() is not None or outside.values(copy) == [1])
+        eventually(lambda: query.exception() is not None or outside.values(copy) == [1])
         outside.grow(topic, 3)
         outside.write_values(topic, [2, 3], partition=2)
-        until(lambda: query.exception() is not None or outside.values(copy) == [1, 2, 3])
+        eventually(lambda: query.exception() is not None or outside.values(copy) == [1, 2, 3])
         assert query.exception() is None
     finally:
         query.stop()

@@ -1,7 +1,7 @@
 """Creates, writes and reads topics of the tests with confluent-kafka."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
@@ -83,10 +83,3 @@ class Outside:
     def _done(futures: dict[Any, Any]) -> None:
         for future in futures.values():
             future.result(LIMIT_S)
-
-
-def until(condition: Callable[[], bool], within_s: float = LIMIT_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.1)

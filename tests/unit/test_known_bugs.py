@@ -8,7 +8,7 @@ PAGE = ROOT / "docs" / "concepts" / "known-bugs.md"
 BUGS = range(1, 23)
 ATTACKS = "## Found by attacking Tidemill"
 FINDINGS = range(1, 18)
-TEST = re.compile(r"^def (test_b(\d+)_(?:to_b(\d+)_)?\w+)", re.MULTILINE)
+TEST = re.compile(r"^(?:async )?def (test_b(\d+)_(?:to_b(\d+)_)?\w+)", re.MULTILINE)
 ROW = re.compile(r"^\| B(\d+) \|.*\|$", re.MULTILINE)
 FINDING = re.compile(r"^\| F(\d+) \|.*\|$", re.MULTILINE)
 
@@ -43,7 +43,7 @@ def test_each_finding_names_tests_that_there_are() -> None:
     rows = list(FINDING.finditer(PAGE.read_text()))
     assert [int(row[1]) for row in rows] == list(FINDINGS)
     files = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    present = {name for text in files for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    present = {name for text in files for name in re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE)}
     for row in rows:
         named = set(re.findall(r"`(test_\w+)`", row[0]))
         assert named, f"F{row[1]} names no test"

@@ -115,7 +115,12 @@ class ConsumerRegistry:
             async with slots:
                 await work
 
-        ended = await asyncio.gather(*map(one_of, [*missing, *left]), return_exceptions=True)
+        writes = [*missing, *left]
+        try:
+            ended = await asyncio.gather(*map(one_of, writes), return_exceptions=True)
+        finally:
+            for each in writes:
+                each.close()  # a caller that is cancelled leaves some that never started
         for failure in ended:
             if isinstance(failure, BaseException):
                 raise failure

@@ -11,8 +11,8 @@ claimed is not opened at all, because its records would go to a directory of unk
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import structlog
@@ -363,15 +363,20 @@ def _report(results: Iterable[object]) -> int:
     return len(failures)
 
 
-async def _bounded(work: Iterable[Awaitable[object]], *, keep_errors: bool = False) -> list[object]:
+async def _bounded(work: Iterable[Coroutine[Any, Any, object]], *, keep_errors: bool = False) -> list[object]:
     """Run coroutines, at most OPENING_MAX at a time; the first error is raised after all have ended."""
     limit = asyncio.Semaphore(OPENING_MAX)
+    coroutines = list(work)
 
-    async def run(each: Awaitable[object]) -> object:
+    async def run(each: Coroutine[Any, Any, object]) -> object:
         async with limit:
             return await each
 
-    results = await asyncio.gather(*(run(each) for each in work), return_exceptions=True)
+    try:
+        results = await asyncio.gather(*(run(each) for each in coroutines), return_exceptions=True)
+    finally:
+        for each in coroutines:
+            each.close()  # a caller that is cancelled leaves some that never started
     for result in results:
         if isinstance(result, BaseException) and not keep_errors:
             raise result

@@ -1,12 +1,11 @@
 """A node from settings to ready and back, on every kind of address."""
 
-import asyncio
 import os
 import time
 from pathlib import Path
 
 import pytest
-from tests.addresses import speaks_ipv6
+from tests.support.addresses import speaks_ipv6
 
 from tidemill.app.node import Node, ServerUnavailable
 from tidemill.groups.coordinator import GroupCoordinator
@@ -31,69 +30,57 @@ if speaks_ipv6():
 
 
 @pytest.mark.parametrize(("kafka", "advertise", "told"), ADDRESSES)
-def test_what_clients_are_told(tmp_path: Path, kafka: str, advertise: str, told: str) -> None:
-    async def scenario() -> None:
-        node = Node(settings_of(tmp_path, kafka=kafka, advertise=advertise))
-        await node.start()
-        assert node.kafka is not None
-        assert [(broker.host, broker.port) for broker in node.broker.view.brokers()] == [(told, node.kafka.port)]
-        await node.stop()
-
-    asyncio.run(scenario())
+async def test_what_clients_are_told(tmp_path: Path, kafka: str, advertise: str, told: str) -> None:
+    node = Node(settings_of(tmp_path, kafka=kafka, advertise=advertise))
+    await node.start()
+    assert node.kafka is not None
+    assert [(broker.host, broker.port) for broker in node.broker.view.brokers()] == [(told, node.kafka.port)]
+    await node.stop()
 
 
-def test_an_advertised_port_may_differ(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        node = Node(settings_of(tmp_path, advertise="broker.example:19092"))
-        await node.start()
-        assert node.broker.view.brokers()[0][1:3] == ("broker.example", 19092)
-        await node.stop()
-
-    asyncio.run(scenario())
+async def test_an_advertised_port_may_differ(tmp_path: Path) -> None:
+    node = Node(settings_of(tmp_path, advertise="broker.example:19092"))
+    await node.start()
+    assert node.broker.view.brokers()[0][1:3] == ("broker.example", 19092)
+    await node.stop()
 
 
-def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        first = Node(settings_of(tmp_path))
-        await first.start()
-        second = Node(settings_of(tmp_path / "other", kafka=str(first.kafka)))
-        with pytest.raises(ServerUnavailable, match="is in use"):
-            await second.start()
-        third = Node(settings_of(tmp_path / "other"))
-        await third.start()
-        await third.stop()
-        await first.stop()
-
-    asyncio.run(scenario())
+async def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
+    first = Node(settings_of(tmp_path))
+    await first.start()
+    second = Node(settings_of(tmp_path / "other", kafka=str(first.kafka)))
+    with pytest.raises(ServerUnavailable, match="is in use"):
+        await second.start()
+    third = Node(settings_of(tmp_path / "other"))
+    await third.start()
+    await third.stop()
+    await first.stop()
 
 
-def test_what_is_no_address_of_a_store_is_told(tmp_path: Path) -> None:
+async def test_what_is_no_address_of_a_store_is_told(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, grpc="127.0.0.1:0", timelines="postgresql://ann:secret@host:port/shop")
     with pytest.raises(InvalidConfig, match=r"postgresql://host:port/shop is not a PostgreSQL address: .*--timelines"):
-        asyncio.run(Node(settings).start())
+        await Node(settings).start()
 
 
-def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+async def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, grpc="127.0.0.1:0", timelines="postgresql://ann:secret@127.0.0.1:1/shop")
     with pytest.raises(
         StoreUnavailable, match=r"check that \S+127.0.0.1:1/shop runs and that --timelines is correct"
     ) as raised:
-        asyncio.run(Node(settings).start())
+        await Node(settings).start()
     assert "secret" not in str(raised.value)
 
 
-def test_a_node_without_doors(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        node = Node(settings_of(tmp_path, kafka="none"))
-        await node.start()
-        assert node.ready_line == "tidemill ready kafka=none grpc=none http=none"
-        await node.broker.topics.create("orders")
-        await node.stop()
-
-    asyncio.run(scenario())
+async def test_a_node_without_doors(tmp_path: Path) -> None:
+    node = Node(settings_of(tmp_path, kafka="none"))
+    await node.start()
+    assert node.ready_line == "tidemill ready kafka=none grpc=none http=none"
+    await node.broker.topics.create("orders")
+    await node.stop()
 
 
-def test_members_that_wait_are_answered_before_the_door_waits_for_them(
+async def test_members_that_wait_are_answered_before_the_door_waits_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -110,30 +97,24 @@ def test_members_that_wait_are_answered_before_the_door_waits_for_them(
     monkeypatch.setattr(GroupCoordinator, "close", noted_release)
     monkeypatch.setattr(KafkaServer, "close", noted_close)
 
-    async def scenario() -> None:
-        node = Node(settings_of(tmp_path))
-        await node.start()
-        await node.stop()
-
-    asyncio.run(scenario())
+    node = Node(settings_of(tmp_path))
+    await node.start()
+    await node.stop()
     assert order == ["release", "close", "release"]
 
 
-def test_the_clock_is_compared_with_old_files_before_the_start_writes_them(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        settings = settings_of(tmp_path)
-        node = Node(settings)
-        await node.start()
-        await node.stop()
-        (settings.data_dir / "clock.json").unlink()
-        with (settings.data_dir / "coordination.journal").open("ab") as journal:
-            journal.write(b"a torn line, which the next start cuts off")
-        before_s = time.time() - 30 * 86_400
-        for path in settings.data_dir.rglob("*"):
-            os.utime(path, (before_s, before_s))
-        await node.start()
-        assert node.broker.clock is not None
-        assert node.broker.clock.kinds() == ("later",)
-        await node.stop()
-
-    asyncio.run(scenario())
+async def test_the_clock_is_compared_with_old_files_before_the_start_writes_them(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    node = Node(settings)
+    await node.start()
+    await node.stop()
+    (settings.data_dir / "clock.json").unlink()
+    with (settings.data_dir / "coordination.journal").open("ab") as journal:
+        journal.write(b"a torn line, which the next start cuts off")
+    before_s = time.time() - 30 * 86_400
+    for path in settings.data_dir.rglob("*"):
+        os.utime(path, (before_s, before_s))
+    await node.start()
+    assert node.broker.clock is not None
+    assert node.broker.clock.kinds() == ("later",)
+    await node.stop()

@@ -1,10 +1,10 @@
 """Consumers of timelines in coordination: written, found again after whatever was lost, and never fought for."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.unit.broker.worlds import running
+from tests.support.broker_worlds import running
+from tests.support.waiting import eventually_async
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.cluster.core.consumer_registry import (
@@ -15,14 +15,6 @@ from tidemill.cluster.core.consumer_registry import (
     parse_consumer_key,
 )
 from tidemill.timelines.core.dealer import DealtConsumer
-
-LIMIT_S = 10.0
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while not holds():  # noqa: ASYNC110 -- any condition, not an event of ours
-            await asyncio.sleep(0.005)
 
 
 def here(broker: BrokerNode) -> dict[str, bool]:
@@ -35,54 +27,47 @@ def test_keys_and_values_are_read_as_they_were_written() -> None:
     assert decode_consumer("a/b c", encode_consumer(attendee)) == attendee
 
 
-def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, memory=True) as broker:
-            told: list[str] = []
-            broker.consumer_registry.listen(told.extend)
-            for name in ("a", "b"):
-                broker.consumer_registry.enter("line", DealtConsumer(name, "r"))
-            await until(lambda: here(broker) == {"a": True, "b": True})
-            broker.consumer_registry.leave("line", "a")
-            await until(lambda: here(broker) == {"b": True})
-            assert set(told) == {"line"}
-            assert not broker.consumer_registry.displaced("line")
-
-    asyncio.run(scenario())
+async def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        told: list[str] = []
+        broker.consumer_registry.listen(told.extend)
+        for name in ("a", "b"):
+            broker.consumer_registry.enter("line", DealtConsumer(name, "r"))
+        await eventually_async(lambda: here(broker) == {"a": True, "b": True})
+        broker.consumer_registry.leave("line", "a")
+        await eventually_async(lambda: here(broker) == {"b": True})
+        assert set(told) == {"line"}
+        assert not broker.consumer_registry.displaced("line")
 
 
-def test_a_key_that_is_lost_is_written_again(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, memory=True) as broker:
-            broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
-            await until(lambda: here(broker) == {"a": True})
-            coordination, key = broker.environment.coordination, consumer_key("line", "a")
-            entry = await coordination.get(key)
-            assert entry is not None
-            assert await coordination.compare_and_put(key, None, entry.revision)  # as with the end of a session
-            await until(lambda: broker.metadata.view.revision_of(key) > entry.revision)
-            assert here(broker) == {"a": True}
-
-    asyncio.run(scenario())
+async def test_a_key_that_is_lost_is_written_again(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
+        await eventually_async(lambda: here(broker) == {"a": True})
+        coordination, key = broker.environment.coordination, consumer_key("line", "a")
+        entry = await coordination.get(key)
+        assert entry is not None
+        assert await coordination.compare_and_put(key, None, entry.revision)  # as with the end of a session
+        await eventually_async(lambda: broker.metadata.view.revision_of(key) > entry.revision)
+        assert here(broker) == {"a": True}
 
 
-def test_an_id_that_connects_elsewhere_is_given_up_and_one_that_comes_back_takes_its_place(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, memory=True) as broker:
-            broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
-            await until(lambda: here(broker) == {"a": True})
-            coordination, key = broker.environment.coordination, consumer_key("line", "a")
-            entry = await coordination.get(key)
-            assert entry is not None
-            since_ms = decode_consumer("a", entry.value).since_ms
-            other = encode_consumer(RegisteredConsumer("a", "r", 9, since_ms))
-            assert await coordination.compare_and_put(key, other, entry.revision)
-            await until(lambda: broker.consumer_registry.displaced("line") == ["a"])
-            await asyncio.sleep(0.1)
-            assert here(broker) == {"a": False}, "it was fought for"
-            broker.consumer_registry.leave("line", "a")
-            broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
-            await until(lambda: here(broker) == {"a": True})
-            assert [seat.since_ms for seat in broker.consumer_registry.places("line")] == [since_ms]
-
-    asyncio.run(scenario())
+async def test_an_id_that_connects_elsewhere_is_given_up_and_one_that_comes_back_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
+        await eventually_async(lambda: here(broker) == {"a": True})
+        coordination, key = broker.environment.coordination, consumer_key("line", "a")
+        entry = await coordination.get(key)
+        assert entry is not None
+        since_ms = decode_consumer("a", entry.value).since_ms
+        other = encode_consumer(RegisteredConsumer("a", "r", 9, since_ms))
+        assert await coordination.compare_and_put(key, other, entry.revision)
+        await eventually_async(lambda: broker.consumer_registry.displaced("line") == ["a"])
+        await asyncio.sleep(0.1)
+        assert here(broker) == {"a": False}, "it was fought for"
+        broker.consumer_registry.leave("line", "a")
+        broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
+        await eventually_async(lambda: here(broker) == {"a": True})
+        assert [seat.since_ms for seat in broker.consumer_registry.places("line")] == [since_ms]

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.broker.worlds import batch_of, running
-from tests.unit.cluster.shared_store import Node, Store, play, put_topic, until
+from tests.support.broker_worlds import batch_of, running
+from tests.support.shared_store import Node, Store, put_topic
+from tests.support.waiting import eventually_async
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.deletions import Deletions
@@ -53,14 +54,6 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list
     return calls
 
 
-async def eventually(reached: Callable[[], bool], what: str) -> None:
-    for _ in range(3_000):
-        if reached():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(what)
-
-
 @pytest.mark.parametrize(
     ("owner", "method", "task"),
     [
@@ -71,104 +64,91 @@ async def eventually(reached: Callable[[], bool], what: str) -> None:
         (Deletions, "look", "maintenance"),
     ],
 )
-def test_a_loop_that_fails_starts_again_and_health_says_why(
+async def test_a_loop_that_fails_starts_again_and_health_says_why(
     owner: type, method: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, FAST, memory=True) as broker:
-            assert health_of(broker)["state"] == "healthy"
-            calls = fail_once(monkeypatch, owner, method)
-            creating = asyncio.create_task(broker.topics.create("orders"))  # a change for the watch
-            await eventually(lambda: broker.supervisor.restarts[task] == 1, "it was not restarted")
-            await asyncio.wait_for(creating, 30)
-            health = health_of(broker)
-            assert health["state"] == "degraded"
-            [reason] = health["tasks"]["reasons"]
-            assert reason == f'task "{task}" failed and is restarted: RuntimeError: injected into {method}'
-            assert own_health(broker.partitions, None, broker.supervisor.reasons(), shared=False)[:2] == (
-                DEGRADED,
-                reason,
-            )
-            before = len(calls)
-            await broker.topics.create("more")
-            await eventually(lambda: len(calls) > before, "the loop does nothing any more")
-            await broker.view.partition("more", 0).leader.append(batch_of(b"x"), acks=-1)
-
-    asyncio.run(scenario())
+    async with running(tmp_path, FAST, memory=True) as broker:
+        assert health_of(broker)["state"] == "healthy"
+        calls = fail_once(monkeypatch, owner, method)
+        creating = asyncio.create_task(broker.topics.create("orders"))  # a change for the watch
+        await eventually_async(lambda: broker.supervisor.restarts[task] == 1, "it was not restarted")
+        await asyncio.wait_for(creating, 30)
+        health = health_of(broker)
+        assert health["state"] == "degraded"
+        [reason] = health["tasks"]["reasons"]
+        assert reason == f'task "{task}" failed and is restarted: RuntimeError: injected into {method}'
+        assert own_health(broker.partitions, None, broker.supervisor.reasons(), shared=False)[:2] == (
+            DEGRADED,
+            reason,
+        )
+        before = len(calls)
+        await broker.topics.create("more")
+        await eventually_async(lambda: len(calls) > before, "the loop does nothing any more")
+        await broker.view.partition("more", 0).leader.append(batch_of(b"x"), acks=-1)
 
 
-def test_a_change_that_could_not_be_applied_is_applied_after_the_restart(
+async def test_a_change_that_could_not_be_applied_is_applied_after_the_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, memory=True) as broker:
-            calls = fail_once(monkeypatch, View, "_make_image")
-            await broker.topics.create("orders")
-            assert "orders" in broker.view.image.by_name
-            assert len(calls) > 1
-
-    asyncio.run(scenario())
+    async with running(tmp_path, memory=True) as broker:
+        calls = fail_once(monkeypatch, View, "_make_image")
+        await broker.topics.create("orders")
+        assert "orders" in broker.view.image.by_name
+        assert len(calls) > 1
 
 
-def test_one_partition_that_fails_does_not_keep_others_from_maintenance(
+async def test_one_partition_that_fails_does_not_keep_others_from_maintenance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, memory=True) as broker:
-            await broker.topics.create("orders", partitions=3)
-            original, tended = Partition.maintain, []
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("orders", partitions=3)
+        original, tended = Partition.maintain, []
 
-            async def failing(partition: Partition, *arguments: Any) -> None:
-                if partition.index == 0:
-                    raise RuntimeError("injected into tend")
-                tended.append(partition.index)
-                await original(partition, *arguments)
+        async def failing(partition: Partition, *arguments: Any) -> None:
+            if partition.index == 0:
+                raise RuntimeError("injected into tend")
+            tended.append(partition.index)
+            await original(partition, *arguments)
 
-            monkeypatch.setattr(Partition, "maintain", failing)
-            await broker.maintain()
-            assert tended == [1, 2]
-            assert broker.supervisor.reasons() == [
-                'job "partition maintenance" (orders-0) failed: RuntimeError: injected into tend'
-            ]
-
-    asyncio.run(scenario())
+        monkeypatch.setattr(Partition, "maintain", failing)
+        await broker.maintain()
+        assert tended == [1, 2]
+        assert broker.supervisor.reasons() == [
+            'job "partition maintenance" (orders-0) failed: RuntimeError: injected into tend'
+        ]
 
 
-def test_a_compaction_that_fails_is_reported_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        overrides = {"cleanup.policy": "compact", "segment.bytes": "100", "min.cleanable.dirty.ratio": "0"}
-        async with running(tmp_path, FAST) as broker:
-            await broker.topics.create("orders", overrides=overrides)
-            calls = fail_once(monkeypatch, Cleaner, "run")
-            for _ in range(4):
-                batch = build_batch([NewRecord(b"key", b"x", timestamp=broker.clock_ms())])
-                await broker.view.partition("orders", 0).leader.append(batch, acks=-1)
-            await eventually(lambda: len(calls) >= 1, "nothing was compacted")
-            await eventually(lambda: broker.supervisor.failures["partition maintenance"] == 1, "it is not reported")
-
-    asyncio.run(scenario())
-
-
-def test_a_deadline_of_a_group_is_kept_after_an_unexpected_error(
+async def test_a_compaction_that_fails_is_reported_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        monkeypatch.setattr("tidemill.groups.runtime.RETRY_MS", 10)
-        async with running(tmp_path, memory=True) as broker:
-            engine: Any = broker.groups
+    overrides = {"cleanup.policy": "compact", "segment.bytes": "100", "min.cleanable.dirty.ratio": "0"}
+    async with running(tmp_path, FAST) as broker:
+        await broker.topics.create("orders", overrides=overrides)
+        calls = fail_once(monkeypatch, Cleaner, "run")
+        for _ in range(4):
+            batch = build_batch([NewRecord(b"key", b"x", timestamp=broker.clock_ms())])
+            await broker.view.partition("orders", 0).leader.append(batch, acks=-1)
+        await eventually_async(lambda: len(calls) >= 1, "nothing was compacted")
+        await eventually_async(lambda: broker.supervisor.failures["partition maintenance"] == 1, "not reported")
 
-            async def failing(*_: Any) -> None:
-                raise RuntimeError("injected into the deadline")
 
-            monkeypatch.setattr(engine, "_perform", failing)
-            partition = engine.partition_of("g")
-            engine._shards[partition] = _ShardWithOneGroup()
-            engine._on_deadline("g")
-            await eventually(lambda: broker.supervisor.failures["group deadline"] == 1, "it is not reported")
-            assert "g" in engine._alarms._asked, "it is looked at again"
-            del engine._shards[partition]
+async def test_a_deadline_of_a_group_is_kept_after_an_unexpected_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.groups.runtime.RETRY_MS", 10)
+    async with running(tmp_path, memory=True) as broker:
+        engine: Any = broker.groups
 
-    asyncio.run(scenario())
+        async def failing(*_: Any) -> None:
+            raise RuntimeError("injected into the deadline")
+
+        monkeypatch.setattr(engine, "_perform", failing)
+        partition = engine.partition_of("g")
+        engine._shards[partition] = _ShardWithOneGroup()
+        engine._on_deadline("g")
+        await eventually_async(lambda: broker.supervisor.failures["group deadline"] == 1, "not reported")
+        assert "g" in engine._alarms._asked, "it is looked at again"
+        del engine._shards[partition]
 
 
 class _ShardWithOneGroup:
@@ -200,65 +180,62 @@ class _Answers:
         self.closed += 1
 
 
-def test_a_replica_fetcher_asks_again_on_a_new_connection() -> None:
-    async def scenario() -> None:
-        supervisor, link = Supervisor(), _Answers()
+async def test_a_replica_fetcher_asks_again_on_a_new_connection() -> None:
+    supervisor, link = Supervisor(), _Answers()
 
-        async def connect(_: int) -> _Answers:
-            return link
+    async def connect(_: int) -> _Answers:
+        return link
 
-        fetcher = Fetcher(0, connect, 1024, supervisor)
-        follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
-        await follower.follower.follow(Term(leader=0, epoch=3, version=0, replicas=(0, 1), isr=(0, 1)))
-        fetcher.add(Copy(uuid.uuid4(), follower))
-        await eventually(lambda: link.asked > 2, "it asks no more")
-        assert link.closed == 1
-        assert supervisor.restarts["replica fetcher"] == 1
-        assert supervisor.reasons() == [
-            'task "replica fetcher" (leader 0) failed and is restarted: RuntimeError: injected into fetch'
-        ]
-        await fetcher.close()
-        await follower.close()
-
-    asyncio.run(scenario())
+    fetcher = Fetcher(0, connect, 1024, supervisor)
+    follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
+    await follower.follower.follow(Term(leader=0, epoch=3, version=0, replicas=(0, 1), isr=(0, 1)))
+    fetcher.add(Copy(uuid.uuid4(), follower))
+    await eventually_async(lambda: link.asked > 2, "it asks no more")
+    assert link.closed == 1
+    assert supervisor.restarts["replica fetcher"] == 1
+    assert supervisor.reasons() == [
+        'task "replica fetcher" (leader 0) failed and is restarted: RuntimeError: injected into fetch'
+    ]
+    await fetcher.close()
+    await follower.close()
 
 
-def test_a_membership_that_failed_while_it_rejoined_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(store: Store) -> None:
-        one = Node(store, 1)
-        supervisor = Supervisor()
-        await one.metadata.load()
-        following = asyncio.create_task(one.metadata.follow(one._changed))
-        await one.membership.join()
-        staying = supervisor.keep("membership", one.membership.stay)
-        calls = fail_once(monkeypatch, Membership, "_join_again")
-        one.line.cut = True
-        await until(lambda: not one.membership.alive, "its session does not end")
-        one.line.cut = False
-        await until(lambda: one.membership.alive, "it does not come back")
-        assert len(calls) == 2
-        assert supervisor.restarts["membership"] == 1
-        for task in (staying, following):
-            task.cancel()
-        await asyncio.gather(staying, following, return_exceptions=True)
+@pytest.mark.event_loop("virtual")
+async def test_a_membership_that_failed_while_it_rejoined_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    play(scenario)
+    store = Store()
+    one = Node(store, 1)
+    supervisor = Supervisor()
+    await one.metadata.load()
+    following = asyncio.create_task(one.metadata.follow(one._changed))
+    await one.membership.join()
+    staying = supervisor.keep("membership", one.membership.stay)
+    calls = fail_once(monkeypatch, Membership, "_join_again")
+    one.line.cut = True
+    await eventually_async(lambda: not one.membership.alive, "its session does not end")
+    one.line.cut = False
+    await eventually_async(lambda: one.membership.alive, "it does not come back")
+    assert len(calls) == 2
+    assert supervisor.restarts["membership"] == 1
+    for task in (staying, following):
+        task.cancel()
+    await asyncio.gather(staying, following, return_exceptions=True)
 
 
-def test_a_controller_that_failed_decides_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(store: Store) -> None:
-        one, other, supervisor = Node(store, 1), Node(store, 2), Supervisor()
-        await one.start()
-        await other.start()
-        calls = fail_once(monkeypatch, Controller, "_work")
-        controlling = supervisor.keep("controller", one.controller.run)
-        put_topic(store, 2, 1)
-        await until(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
-        other.line.cut = True
-        await until(lambda: one.state().leader == 1, "the controller decides nothing any more")
-        assert len(calls) > 1
-        assert supervisor.restarts["controller"] == 1
-        controlling.cancel()
-        await asyncio.gather(controlling, return_exceptions=True)
+@pytest.mark.event_loop("virtual")
+async def test_a_controller_that_failed_decides_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    play(scenario)
+    store = Store()
+    one, other, supervisor = Node(store, 1), Node(store, 2), Supervisor()
+    await one.start()
+    await other.start()
+    calls = fail_once(monkeypatch, Controller, "_work")
+    controlling = supervisor.keep("controller", one.controller.run)
+    put_topic(store, 2, 1)
+    await eventually_async(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
+    other.line.cut = True
+    await eventually_async(lambda: one.state().leader == 1, "the controller decides nothing any more")
+    assert len(calls) > 1
+    assert supervisor.restarts["controller"] == 1
+    controlling.cancel()
+    await asyncio.gather(controlling, return_exceptions=True)

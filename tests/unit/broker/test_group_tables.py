@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.support.virtual_loop import VirtualLoop
 
 from tidemill.broker.group_tables import INTERVAL_S, GroupRecorder
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset

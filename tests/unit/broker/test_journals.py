@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from tests.unit.broker.worlds import running
+from tests.support.broker_worlds import running
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.coordinator.journal import TopicJournal, java_hash
@@ -28,63 +28,51 @@ def test_java_hash_is_javas() -> None:
     assert java_hash("\U0001f600") == (31 * 0xD83D + 0xDE00)
 
 
-def test_nothing_is_replayed_and_made_before_the_first_record(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, NARROW) as broker:
-            assert await replayed(journal_of(broker), 0) == []
-            assert broker.view.topics() == []
-            assert not list((tmp_path / "streams").iterdir())
-
-    asyncio.run(scenario())
+async def test_nothing_is_replayed_and_made_before_the_first_record(tmp_path: Path) -> None:
+    async with running(tmp_path, NARROW) as broker:
+        assert await replayed(journal_of(broker), 0) == []
+        assert broker.view.topics() == []
+        assert not list((tmp_path / "streams").iterdir())
 
 
-def test_records_come_back_in_the_order_of_the_calls(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, NARROW) as broker:
-            journal = journal_of(broker)
-            done: list[int] = []
+async def test_records_come_back_in_the_order_of_the_calls(tmp_path: Path) -> None:
+    async with running(tmp_path, NARROW) as broker:
+        journal = journal_of(broker)
+        done: list[int] = []
 
-            async def append(number: int) -> None:
-                await journal.append(1, [(b"key", b"%d" % number), (b"gone", None)])
-                done.append(number)
+        async def append(number: int) -> None:
+            await journal.append(1, [(b"key", b"%d" % number), (b"gone", None)])
+            done.append(number)
 
-            await asyncio.gather(*(append(number) for number in range(50)))
-            assert done == list(range(50))
-            topic = broker.view.topic(GROUP_OFFSETS)
-            assert topic is not None
-            assert topic.internal
-            assert topic.settings.compacted
-        async with running(tmp_path, NARROW) as broker:
-            journal = journal_of(broker)
-            expected = [pair for number in range(50) for pair in ((b"key", b"%d" % number), (b"gone", None))]
-            assert await replayed(journal, 1) == expected
-            assert await replayed(journal, 0) == []
-
-    asyncio.run(scenario())
+        await asyncio.gather(*(append(number) for number in range(50)))
+        assert done == list(range(50))
+        topic = broker.view.topic(GROUP_OFFSETS)
+        assert topic is not None
+        assert topic.internal
+        assert topic.settings.compacted
+    async with running(tmp_path, NARROW) as broker:
+        journal = journal_of(broker)
+        expected = [pair for number in range(50) for pair in ((b"key", b"%d" % number), (b"gone", None))]
+        assert await replayed(journal, 1) == expected
+        assert await replayed(journal, 0) == []
 
 
-def test_a_caller_that_goes_away_does_not_undo_its_append(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, NARROW) as broker:
-            journal = journal_of(broker)
-            await journal.append(0, [(b"first", b"1")])
-            task = asyncio.create_task(journal.append(0, [(b"second", b"2")]))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await journal.append(0, [(b"third", b"3")])
-            assert [key for key, _ in await replayed(journal, 0)] == [b"first", b"second", b"third"]
-
-    asyncio.run(scenario())
+async def test_a_caller_that_goes_away_does_not_undo_its_append(tmp_path: Path) -> None:
+    async with running(tmp_path, NARROW) as broker:
+        journal = journal_of(broker)
+        await journal.append(0, [(b"first", b"1")])
+        task = asyncio.create_task(journal.append(0, [(b"second", b"2")]))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await journal.append(0, [(b"third", b"3")])
+        assert [key for key, _ in await replayed(journal, 0)] == [b"first", b"second", b"third"]
 
 
-def test_the_width_of_a_journal_is_that_of_its_topic(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, NARROW) as broker:
-            await journal_of(broker).append(0, [(b"k", b"v")])
-        async with running(tmp_path, {"offsets.topic.num.partitions": "16"}) as broker:
-            wider = journal_of(broker)
-            assert wider.partitions == 4
-            assert {wider.partition_of(f"group-{number}") for number in range(100)} == {0, 1, 2, 3}
-
-    asyncio.run(scenario())
+async def test_the_width_of_a_journal_is_that_of_its_topic(tmp_path: Path) -> None:
+    async with running(tmp_path, NARROW) as broker:
+        await journal_of(broker).append(0, [(b"k", b"v")])
+    async with running(tmp_path, {"offsets.topic.num.partitions": "16"}) as broker:
+        wider = journal_of(broker)
+        assert wider.partitions == 4
+        assert {wider.partition_of(f"group-{number}") for number in range(100)} == {0, 1, 2, 3}

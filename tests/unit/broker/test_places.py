@@ -1,6 +1,5 @@
 """Where the partitions of a topic are looked for."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ async def no_tables() -> TableLogs:
     raise AssertionError("there are none")
 
 
-def test_the_folder_of_a_topic_is_not_read_for_each_of_its_partitions(
+async def test_the_folder_of_a_topic_is_not_read_for_each_of_its_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic has up to 10,000, and so many names are in its folder."""
@@ -42,5 +41,5 @@ def test_the_folder_of_a_topic_is_not_read_for_each_of_its_partitions(
         await places.close(clean=True)
 
     monkeypatch.setattr(Path, "iterdir", counted)
-    asyncio.run(opened({}))
-    asyncio.run(opened({}))
+    await opened({})
+    await opened({})

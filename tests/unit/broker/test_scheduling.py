@@ -8,7 +8,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.unit.broker.worlds import running
+from tests.support.broker_worlds import running
+from tests.support.waiting import eventually_async
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import NotEnoughReplicas, RequestTimedOut
@@ -60,48 +61,37 @@ async def stored(partition: Partition) -> list[bytes | None]:
     return found
 
 
-def run(folder: Path, test: Callable[[Partition, Callable[..., Awaitable[object]], Clock], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def leading(folder: Path) -> AsyncIterator[tuple[Partition, Callable[..., Awaitable[object]], Clock]]:
     """A broker that leads `later-0`, and the way in which other brokers send it scheduled records."""
-
-    async def main() -> None:
-        async with running(folder, memory=True) as broker:
-            await broker.topics.create("later", partitions=1)
-            clock = Clock()
-            dispatcher = Dispatcher(MemoryTimelineStore(), clock, random.Random(1))
-            await dispatcher.open()
-            scheduler = scheduler_of(broker, dispatcher)
-            await _test(broker, scheduler, clock)
-            await scheduler.close()
-            await dispatcher.close()
-
-    async def _test(broker: BrokerNode, scheduler: Scheduler, clock: Clock) -> None:
+    async with running(folder, memory=True) as broker:
+        await broker.topics.create("later", partitions=1)
+        clock = Clock()
+        dispatcher = Dispatcher(MemoryTimelineStore(), clock, random.Random(1))
+        await dispatcher.open()
+        scheduler = scheduler_of(broker, dispatcher)
         partition = broker.view.partition("later", 0)
 
         async def send(*entries: Due) -> object:
             return await scheduler.append_from_peer(partition, to_send(entries), acks=-1, version=VERSION, timeout_s=10)
 
-        await test(partition, send, clock)
+        yield partition, send, clock
+        await scheduler.close()
+        await dispatcher.close()
 
-    asyncio.run(main())
 
-
-def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running(tmp_path, memory=True) as broker:
-            await broker.topics.create("later", partitions=1)
-            scheduler = scheduler_of(broker, Dispatcher(MemoryTimelineStore(), Clock(), random.Random(1)))
-            partition = broker.view.partition("later", 0)
-            record = NewRecord(b"k", b"of a transaction", (), 1)
-            batch = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
-            async with scheduler._turn("later", 0):  # somebody's records are being kept for later
-                appending = asyncio.create_task(
-                    scheduler.append(partition, batch, acks=-1, version=VERSION, timeout_s=10)
-                )
-                await asyncio.sleep(0)
-                assert partition.leader.open_transaction(9, 0) == 0, "what was verified is stored at once"
-                assert (await appending).base_offset == 0
-
-    asyncio.run(main())
+async def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("later", partitions=1)
+        scheduler = scheduler_of(broker, Dispatcher(MemoryTimelineStore(), Clock(), random.Random(1)))
+        partition = broker.view.partition("later", 0)
+        record = NewRecord(b"k", b"of a transaction", (), 1)
+        batch = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+        async with scheduler._turn("later", 0):  # somebody's records are being kept for later
+            appending = asyncio.create_task(scheduler.append(partition, batch, acks=-1, version=VERSION, timeout_s=10))
+            await asyncio.sleep(0)
+            assert partition.leader.open_transaction(9, 0) == 0, "what was verified is stored at once"
+            assert (await appending).base_offset == 0
 
 
 class SharedStore(MemoryTimelineStore):
@@ -111,54 +101,46 @@ class SharedStore(MemoryTimelineStore):
         return (await super().catalogue())._replace(now_ms=Clock().now_ms())
 
 
-def test_a_cancel_is_heeded_also_where_nothing_was_scheduled(tmp_path: Path) -> None:
+async def test_a_cancel_is_heeded_also_where_nothing_was_scheduled(tmp_path: Path) -> None:
     """Brokers that share a store hear of each other's timelines after a while; a cancel does not wait for that."""
-
-    async def main() -> None:
-        store, clock = SharedStore(), Clock()
-        async with running(tmp_path, memory=True) as broker:
-            await broker.topics.create("later", partitions=1)
-            partition = broker.view.partition("later", 0)
-            here, there = (Dispatcher(store, clock, random.Random(1)) for _ in range(2))
-            await here.open()
-            await there.open()
-            schedulers = [scheduler_of(broker, each, node_id=node) for node, each in ((0, here), (1, there))]
-            name = ("tidemill-schedule-id", b"tea")
-            for scheduler, header in zip(
-                schedulers, (("tidemill-deliver-at", b"%d" % FAR_MS), ("tidemill-cancel", b"tea")), strict=True
-            ):
-                batch = build_batch([NewRecord(b"k", b"v", (header, name), 1)])
-                await scheduler.append(partition, batch, acks=-1, version=VERSION, timeout_s=10)
-            assert await here.messages("__schedule.later", EVERYTHING, 10) == []
-            for scheduler in schedulers:
-                await scheduler.close()
-            await here.close()
-            await there.close()
-
-    asyncio.run(main())
+    store, clock = SharedStore(), Clock()
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("later", partitions=1)
+        partition = broker.view.partition("later", 0)
+        here, there = (Dispatcher(store, clock, random.Random(1)) for _ in range(2))
+        await here.open()
+        await there.open()
+        schedulers = [scheduler_of(broker, each, node_id=node) for node, each in ((0, here), (1, there))]
+        name = ("tidemill-schedule-id", b"tea")
+        for scheduler, header in zip(
+            schedulers, (("tidemill-deliver-at", b"%d" % FAR_MS), ("tidemill-cancel", b"tea")), strict=True
+        ):
+            batch = build_batch([NewRecord(b"k", b"v", (header, name), 1)])
+            await scheduler.append(partition, batch, acks=-1, version=VERSION, timeout_s=10)
+        assert await here.messages("__schedule.later", EVERYTHING, 10) == []
+        for scheduler in schedulers:
+            await scheduler.close()
+        await here.close()
+        await there.close()
 
 
-def test_a_record_that_was_stored_under_an_earlier_lease_is_not_stored_again(tmp_path: Path) -> None:
-    async def scenario(partition: Partition, send: Callable[..., Awaitable[object]], clock: Clock) -> None:
+async def test_a_record_that_was_stored_under_an_earlier_lease_is_not_stored_again(tmp_path: Path) -> None:
+    async with leading(tmp_path) as (partition, send, clock):
         await send(due(1, clock), due(2, clock))
         await send(due(2, clock, attempts=2), due(3, clock, attempts=2))
         await send(due(1, clock, attempts=3), due(3, clock, attempts=3))
         assert await stored(partition) == [b"1", b"2", b"3"]
 
-    run(tmp_path, scenario)
 
-
-def test_a_sender_that_comes_too_late_stores_nothing(tmp_path: Path) -> None:
-    async def scenario(partition: Partition, send: Callable[..., Awaitable[object]], clock: Clock) -> None:
+async def test_a_sender_that_comes_too_late_stores_nothing(tmp_path: Path) -> None:
+    async with leading(tmp_path) as (partition, send, clock):
         with pytest.raises(RequestTimedOut, match="about to end"):
             await send(due(1, clock), due(2, clock, left_ms=1_000))
         assert partition.log_end_offset == 0
 
-    run(tmp_path, scenario)
 
-
-def test_who_goes_away_half_way_has_stored_all_of_it(tmp_path: Path) -> None:
-    async def scenario(partition: Partition, send: Callable[..., Awaitable[object]], clock: Clock) -> None:
+async def test_who_goes_away_half_way_has_stored_all_of_it(tmp_path: Path) -> None:
+    async with leading(tmp_path) as (partition, send, clock):
         sending = asyncio.ensure_future(send(due(1, clock), due(2, clock)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -166,31 +148,26 @@ def test_who_goes_away_half_way_has_stored_all_of_it(tmp_path: Path) -> None:
         await send(due(1, clock, attempts=2), due(2, clock, attempts=2))
         assert await stored(partition) == [b"1", b"2"]
 
-    run(tmp_path, scenario)
 
-
-def test_what_a_keeper_stored_before_it_died_is_not_stored_again_by_the_next(
+async def test_what_a_keeper_stored_before_it_died_is_not_stored_again_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dies(*_: object) -> None:
         raise NotEnoughReplicas("as if it had died here")
 
-    async def scenario() -> None:
-        async with running(tmp_path, {"tidemill.waiting.topic.num.partitions": "1"}, memory=True) as broker:
-            await broker.topics.create("later", partitions=1, overrides={"tidemill.schedule.enable": "true"})
-            partition = broker.view.partition("later", 0)
-            record = NewRecord(b"k", b"once", (("tidemill-delay-ms", b"1"),), 1)
-            with monkeypatch.context() as patched:
-                patched.setattr(ReplicatedStore, "leave", dies)
-                async with keeping(broker) as (first, _):
-                    await first.append(partition, build_batch([record]), acks=-1, version=VERSION, timeout_s=10)
-                    await until(lambda: partition.log_end_offset == 1)
-            async with keeping(broker) as (_, timelines):
-                await until(lambda: "__waiting.later" in timelines.stats)
-                await until(lambda: timelines.stats["__waiting.later"].messages["completed"] == 1)
-            assert await stored(partition) == [b"once"]
-
-    asyncio.run(scenario())
+    async with running(tmp_path, {"tidemill.waiting.topic.num.partitions": "1"}, memory=True) as broker:
+        await broker.topics.create("later", partitions=1, overrides={"tidemill.schedule.enable": "true"})
+        partition = broker.view.partition("later", 0)
+        record = NewRecord(b"k", b"once", (("tidemill-delay-ms", b"1"),), 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(ReplicatedStore, "leave", dies)
+            async with keeping(broker) as (first, _):
+                await first.append(partition, build_batch([record]), acks=-1, version=VERSION, timeout_s=10)
+                await eventually_async(lambda: partition.log_end_offset == 1)
+        async with keeping(broker) as (_, timelines):
+            await eventually_async(lambda: "__waiting.later" in timelines.stats)
+            await eventually_async(lambda: timelines.stats["__waiting.later"].messages["completed"] == 1)
+        assert await stored(partition) == [b"once"]
 
 
 @asynccontextmanager
@@ -201,15 +178,11 @@ async def keeping(broker: BrokerNode) -> AsyncIterator[tuple[Scheduler, Dispatch
     replicated = ReplicatedStorage(broker.internal.journal(WAITING), lambda: {0: 1}, uuid4)
     scheduler = scheduler_of(broker, dispatcher, replicated=replicated)
     await scheduler.open()
-    await until(lambda: scheduler._replicated_store is not None and scheduler._replicated_store.owns("later"))
+    await eventually_async(
+        lambda: scheduler._replicated_store is not None and scheduler._replicated_store.owns("later")
+    )
     try:
         yield scheduler, dispatcher
     finally:
         await scheduler.close()
         await dispatcher.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 -- any condition, not an event of ours
-            await asyncio.sleep(0.001)

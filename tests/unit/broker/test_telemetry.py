@@ -1,10 +1,9 @@
 """What is counted is what Prometheus reads."""
 
-import asyncio
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.unit.broker.worlds import batch_of, running
+from tests.support.broker_worlds import batch_of, running
 
 from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
 from tidemill.broker.prometheus import registry_of, render
@@ -43,17 +42,14 @@ def test_numbers_of_apis_topics_and_connections() -> None:
     assert found["tidemill_extra", (("kind", "x"),)] == 4
 
 
-def test_log_sizes_come_from_the_partitions(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with running(tmp_path, memory=True) as broker:
-            await broker.topics.create("orders", partitions=2)
-            await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=1)
-            found = samples(render(registry_of(broker.metrics, broker.partitions)))
-            assert found["tidemill_partitions", (("topic", "orders"),)] == 2
-            assert found["tidemill_log_bytes", (("topic", "orders"),)] == broker.view.partition("orders", 0).size_bytes
-            assert found["tidemill_partitions_failed", ()] == 0
-
-    asyncio.run(scenario())
+async def test_log_sizes_come_from_the_partitions(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("orders", partitions=2)
+        await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=1)
+        found = samples(render(registry_of(broker.metrics, broker.partitions)))
+        assert found["tidemill_partitions", (("topic", "orders"),)] == 2
+        assert found["tidemill_log_bytes", (("topic", "orders"),)] == broker.view.partition("orders", 0).size_bytes
+        assert found["tidemill_partitions_failed", ()] == 0
 
 
 def test_names_of_topics_are_bounded() -> None:

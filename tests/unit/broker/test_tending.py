@@ -1,6 +1,5 @@
 """Every deletion by time asks the clock; retention keeps its interval."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -46,27 +45,27 @@ class Many:
         return iter(self._partitions)
 
 
-def test_retention_has_its_own_interval_and_asks_the_clock() -> None:
+async def test_retention_has_its_own_interval_and_asks_the_clock() -> None:
     one, steady_ms, trusted = Tended(), 0, True
     many = Many(one)
     tending = BrokerMaintenance(cast("Partitions", many), parse({}), lambda: 1, lambda: steady_ms, lambda: trusted)
 
-    def round_at(ms: int) -> MaintenanceTasks:
+    async def round_at(ms: int) -> MaintenanceTasks:
         nonlocal steady_ms
         steady_ms = ms
-        asyncio.run(tending.run())
+        await tending.run()
         return one.tasks[-1]
 
-    assert round_at(5_000) == MaintenanceTasks(retain=False, by_time=True)
-    assert round_at(FIRST_RETENTION_MS) == MaintenanceTasks(retain=True, by_time=True)
-    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS - 1) == MaintenanceTasks(retain=False, by_time=True)
+    assert await round_at(5_000) == MaintenanceTasks(retain=False, by_time=True)
+    assert await round_at(FIRST_RETENTION_MS) == MaintenanceTasks(retain=True, by_time=True)
+    assert await round_at(FIRST_RETENTION_MS + INTERVAL_MS - 1) == MaintenanceTasks(retain=False, by_time=True)
     trusted = False
-    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS) == MaintenanceTasks(retain=True, by_time=False)
+    assert await round_at(FIRST_RETENTION_MS + INTERVAL_MS) == MaintenanceTasks(retain=True, by_time=False)
     many.full = True
-    assert round_at(FIRST_RETENTION_MS + INTERVAL_MS + 5_000) == MaintenanceTasks(retain=True, by_time=False)
+    assert await round_at(FIRST_RETENTION_MS + INTERVAL_MS + 5_000) == MaintenanceTasks(retain=True, by_time=False)
 
 
-def test_a_clock_that_is_corrected_during_a_round_is_read_again() -> None:
+async def test_a_clock_that_is_corrected_during_a_round_is_read_again() -> None:
     wall_ms, right_ms = 30 * DAY_MS, 1_000
 
     def correct() -> None:
@@ -76,7 +75,7 @@ def test_a_clock_that_is_corrected_during_a_round_is_read_again() -> None:
     first, second = Tended(correct), Tended()
     many = cast("Partitions", Many(first, second))
     tending = BrokerMaintenance(many, parse({}), lambda: wall_ms, lambda: 0, lambda: wall_ms == right_ms)
-    asyncio.run(tending.run())
+    await tending.run()
     assert [(first.tasks[0].by_time, first.tended_ms), (second.tasks[0].by_time, second.tended_ms)] == [
         (False, [30 * DAY_MS]),
         (True, [right_ms]),

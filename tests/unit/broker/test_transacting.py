@@ -7,7 +7,8 @@ from random import Random
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.cluster.shared_store import Line, Store
+from tests.support.shared_store import Line, Store
+from tests.support.waiting import eventually_async
 
 from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
@@ -42,9 +43,7 @@ async def member(disk: SimDisk, store: Store) -> AsyncIterator[BrokerNode]:
         if broker.view.topic("t") is None:
             await broker.topics.create("t", partitions=1)
             await broker.coordinators.ensure(GROUP_OFFSETS)
-        async with asyncio.timeout(20):
-            while not broker.groups.carries("g"):  # noqa: ASYNC110 -- whoever leads the journal reads it first
-                await asyncio.sleep(0.01)
+        await eventually_async(lambda: broker.groups.carries("g"))
         yield broker
     finally:
         await broker.stop()
@@ -61,70 +60,61 @@ def committed(broker: BrokerNode) -> int:
     return broker.groups.fetch("g", [T0])[0].offset
 
 
-def test_a_coordinator_that_was_replaced_ends_no_offsets_of_a_later_transaction() -> None:
-    async def scenario() -> None:
-        disk, store = SimDisk(Random(1)), Store()
-        async with member(disk, store) as broker:
-            await stage(broker, 5)
-            await broker.transaction_router.mark_here(
-                TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=6)
-            )
-            assert committed(broker) == 5
-            await stage(broker, 8)
-            late = TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=5)
-            with pytest.raises(TransactionCoordinatorFenced):
-                await broker.transaction_router.mark_here(late)
-            assert committed(broker) == 5
-        async with member(disk, store) as broker:
-            with pytest.raises(TransactionCoordinatorFenced):
-                await broker.transaction_router.mark_here(late)
-            assert committed(broker) == 5
-            await broker.transaction_router.mark_here(late._replace(commit=False, coordinator_epoch=6))
-            await broker.transaction_router.mark_here(late._replace(coordinator_epoch=6))
-            assert committed(broker) == 5
-
-    asyncio.run(scenario())
+async def test_a_coordinator_that_was_replaced_ends_no_offsets_of_a_later_transaction() -> None:
+    disk, store = SimDisk(Random(1)), Store()
+    async with member(disk, store) as broker:
+        await stage(broker, 5)
+        await broker.transaction_router.mark_here(TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=6))
+        assert committed(broker) == 5
+        await stage(broker, 8)
+        late = TransactionMarker(OFFSETS, 9, 0, commit=True, coordinator_epoch=5)
+        with pytest.raises(TransactionCoordinatorFenced):
+            await broker.transaction_router.mark_here(late)
+        assert committed(broker) == 5
+    async with member(disk, store) as broker:
+        with pytest.raises(TransactionCoordinatorFenced):
+            await broker.transaction_router.mark_here(late)
+        assert committed(broker) == 5
+        await broker.transaction_router.mark_here(late._replace(commit=False, coordinator_epoch=6))
+        await broker.transaction_router.mark_here(late._replace(coordinator_epoch=6))
+        assert committed(broker) == 5
 
 
-def test_a_new_epoch_does_not_join_a_transaction_that_waits_for_its_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_epoch_does_not_join_a_transaction_that_waits_for_its_marker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def refuse(*_: object, **__: object) -> None:
         raise ConcurrentTransactions("the transaction before is being ended")
 
-    async def scenario() -> None:
-        async with member(SimDisk(Random(1)), Store()) as broker:
-            home = broker.view.partition("t", 0)
-            first = NewRecord(None, b"first", timestamp=1)
-            await home.leader.append(
-                build_batch([first], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), acks=1
-            )
-            monkeypatch.setattr(broker.coordinators, "of_transaction", lambda _: 2)
-            monkeypatch.setattr(broker.transaction_router, "verify", refuse)
-            await broker.transaction_verifier.verify(home, "tx", 9, 0, implicit=True)  # verified by its first write
-            with pytest.raises(ConcurrentTransactions):
-                await broker.transaction_verifier.verify(home, "tx", 9, 1, implicit=True)
-
-    asyncio.run(scenario())
-
-
-def test_questions_to_one_broker_take_one_way() -> None:
-    async def scenario() -> None:
-        opened = 0
-
-        async def connect(_: int) -> PeerConnection:
-            nonlocal opened
-            opened += 1
-            await asyncio.sleep(0)
-            return PeerConnection(("127.0.0.1", 1), "broker-1")  # not connected: every question on it fails
-
-        async def write_here(_: TransactionMarker) -> None:
-            raise KafkaStorageError
-
-        transacting = TransactionRouter(
-            1, connect=connect, coordinator_of=lambda _: 2, leader_of=lambda _: 2, write_here=write_here
+    async with member(SimDisk(Random(1)), Store()) as broker:
+        home = broker.view.partition("t", 0)
+        first = NewRecord(None, b"first", timestamp=1)
+        await home.leader.append(
+            build_batch([first], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), acks=1
         )
-        marker = TransactionMarker(T0, 9, 0, commit=True)
-        await asyncio.gather(*(transacting.write_marker(marker) for _ in range(3)), return_exceptions=True)
-        assert opened == 1
-        transacting.close()
+        monkeypatch.setattr(broker.coordinators, "of_transaction", lambda _: 2)
+        monkeypatch.setattr(broker.transaction_router, "verify", refuse)
+        await broker.transaction_verifier.verify(home, "tx", 9, 0, implicit=True)  # verified by its first write
+        with pytest.raises(ConcurrentTransactions):
+            await broker.transaction_verifier.verify(home, "tx", 9, 1, implicit=True)
 
-    asyncio.run(scenario())
+
+async def test_questions_to_one_broker_take_one_way() -> None:
+    opened = 0
+
+    async def connect(_: int) -> PeerConnection:
+        nonlocal opened
+        opened += 1
+        await asyncio.sleep(0)
+        return PeerConnection(("127.0.0.1", 1), "broker-1")  # not connected: every question on it fails
+
+    async def write_here(_: TransactionMarker) -> None:
+        raise KafkaStorageError
+
+    transacting = TransactionRouter(
+        1, connect=connect, coordinator_of=lambda _: 2, leader_of=lambda _: 2, write_here=write_here
+    )
+    marker = TransactionMarker(T0, 9, 0, commit=True)
+    await asyncio.gather(*(transacting.write_marker(marker) for _ in range(3)), return_exceptions=True)
+    assert opened == 1
+    transacting.close()

@@ -1,6 +1,5 @@
 """Waiting rooms: what the journal says is what waits, whoever reads it, and a room that failed is filled again."""
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,7 +7,8 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.broker.worlds import running
+from tests.support.broker_worlds import running
+from tests.support.waiting import eventually_async
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import InvalidRecord, NotEnoughReplicas
@@ -75,13 +75,10 @@ class Keeper:
         """Lead the journal in this epoch, or not at all, until the rooms have followed."""
         self.led = {} if epoch is None else {0: epoch}
         self.rooms.look()
-        async with asyncio.timeout(30):
-            while self._follows(epoch is not None):  # noqa: ASYNC110 -- nobody tells when they have
-                await asyncio.sleep(0.001)
+        await eventually_async(lambda: self._has_followed(epoch is not None))
 
-    def _follows(self, leads: bool) -> bool:
-        """Whether there is still something to do."""
-        return not self.rooms.owns(TOPIC) if leads else bool(self.timelines.timelines())
+    def _has_followed(self, leads: bool) -> bool:
+        return self.rooms.owns(TOPIC) if leads else not self.timelines.timelines()
 
     async def waiting(self) -> dict[str, bytes | None]:
         if ROOM not in {one.name for one in self.timelines.timelines()}:
@@ -133,92 +130,74 @@ def test_pieces_are_bounded_in_number_and_bytes() -> None:
     assert [len(piece) for piece in in_chunks(large)] == [1, 1, 1]
 
 
-def test_the_next_keeper_has_what_waits_and_the_last_one_has_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with keepers(tmp_path) as (first, second):
-            broker = first.broker
-            await first.lead(1)
-            await first.rooms.take([entry(broker, one, one.encode()) for one in ("a", "b", "c", "d")])
-            await first.rooms.take([entry(broker, "a", b"a second of that name"), WaitingEntry(TOPIC, "b")])
-            await first.rooms.leave(TOPIC, ["c"])
-            await first.lead(None)
-            assert first.open == set()
-            await second.lead(2)
-            assert second.open == {ROOM}
-            assert await second.waiting() == {"a": b"a", "d": b"d"}
-
-    asyncio.run(scenario())
+async def test_the_next_keeper_has_what_waits_and_the_last_one_has_nothing(tmp_path: Path) -> None:
+    async with keepers(tmp_path) as (first, second):
+        broker = first.broker
+        await first.lead(1)
+        await first.rooms.take([entry(broker, one, one.encode()) for one in ("a", "b", "c", "d")])
+        await first.rooms.take([entry(broker, "a", b"a second of that name"), WaitingEntry(TOPIC, "b")])
+        await first.rooms.leave(TOPIC, ["c"])
+        await first.lead(None)
+        assert first.open == set()
+        await second.lead(2)
+        assert second.open == {ROOM}
+        assert await second.waiting() == {"a": b"a", "d": b"d"}
 
 
-def test_a_record_that_is_taken_back_makes_room_for_another_of_its_name(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with keepers(tmp_path) as (first, second):
-            await first.lead(1)
-            await first.rooms.take([entry(first.broker, "a", b"old")])
-            await first.rooms.take([WaitingEntry(TOPIC, "a"), entry(first.broker, "a", b"new")])
-            assert await first.waiting() == {"a": b"new"}
-            await first.lead(None)
-            await second.lead(2)
-            assert await second.waiting() == {"a": b"new"}
-
-    asyncio.run(scenario())
+async def test_a_record_that_is_taken_back_makes_room_for_another_of_its_name(tmp_path: Path) -> None:
+    async with keepers(tmp_path) as (first, second):
+        await first.lead(1)
+        await first.rooms.take([entry(first.broker, "a", b"old")])
+        await first.rooms.take([WaitingEntry(TOPIC, "a"), entry(first.broker, "a", b"new")])
+        assert await first.waiting() == {"a": b"new"}
+        await first.lead(None)
+        await second.lead(2)
+        assert await second.waiting() == {"a": b"new"}
 
 
-def test_of_two_entries_with_one_name_the_later_counts(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with keepers(tmp_path) as (first, _):
-            journal = first.broker.internal.journal(WAITING)
-            for body in (b"its writer never heard of it", b"kept"):
-                await journal.append(0, [encode(entry(first.broker, "a", body))])
-            await first.lead(1)
-            assert await first.waiting() == {"a": b"kept"}
-
-    asyncio.run(scenario())
+async def test_of_two_entries_with_one_name_the_later_counts(tmp_path: Path) -> None:
+    async with keepers(tmp_path) as (first, _):
+        journal = first.broker.internal.journal(WAITING)
+        for body in (b"its writer never heard of it", b"kept"):
+            await journal.append(0, [encode(entry(first.broker, "a", body))])
+        await first.lead(1)
+        assert await first.waiting() == {"a": b"kept"}
 
 
-def test_who_does_not_lead_takes_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with keepers(tmp_path) as (first, second):
-            await first.lead(1)
-            await second.lead(2)
-            first.led = {}  # it has heard of it, and its rooms have not followed yet
-            with pytest.raises(NotEnoughReplicas):
-                await first.rooms.take([entry(first.broker, "a", b"a")])
-            with pytest.raises(NotEnoughReplicas):
-                await first.rooms.leave(TOPIC, ["a"])
-
-    asyncio.run(scenario())
-
-
-def test_a_room_that_failed_is_filled_again_from_the_journal(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with keepers(tmp_path) as (first, _):
-            await first.lead(1)
+async def test_who_does_not_lead_takes_nothing(tmp_path: Path) -> None:
+    async with keepers(tmp_path) as (first, second):
+        await first.lead(1)
+        await second.lead(2)
+        first.led = {}  # it has heard of it, and its rooms have not followed yet
+        with pytest.raises(NotEnoughReplicas):
             await first.rooms.take([entry(first.broker, "a", b"a")])
-            first.store.fails = True
-            with pytest.raises(StoreUnavailable):
-                await first.rooms.take([entry(first.broker, "b", b"b")])
-            assert not first.rooms.owns(TOPIC)
-            first.store.fails = False
-            await first.lead(1)
-            assert await first.waiting() == {"a": b"a", "b": b"b"}
-
-    asyncio.run(scenario())
+        with pytest.raises(NotEnoughReplicas):
+            await first.rooms.leave(TOPIC, ["a"])
 
 
-def test_what_waited_for_a_topic_that_is_gone_is_left_out_for_good(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with keepers(tmp_path) as (first, second):
-            await first.lead(1)
-            await first.rooms.take([entry(first.broker, "a", b"a"), entry(first.broker, "old", b"old", uuid4())])
-            await first.rooms.topic_deleted(TOPIC)  # one of the same name is there already
-            assert await first.waiting() == {"a": b"a"}
-            await first.rooms.take([entry(first.broker, "old", b"old", uuid4())])
-            await first.lead(None)
-            await second.lead(2)
-            assert await second.waiting() == {"a": b"a"}
-            journal = first.broker.internal.journal(WAITING)
-            records = [record async for batch in journal.replay(0) for record in batch]
-            assert decode(records[-1].key, records[-1].value) == WaitingEntry(TOPIC, "old")
+async def test_a_room_that_failed_is_filled_again_from_the_journal(tmp_path: Path) -> None:
+    async with keepers(tmp_path) as (first, _):
+        await first.lead(1)
+        await first.rooms.take([entry(first.broker, "a", b"a")])
+        first.store.fails = True
+        with pytest.raises(StoreUnavailable):
+            await first.rooms.take([entry(first.broker, "b", b"b")])
+        assert not first.rooms.owns(TOPIC)
+        first.store.fails = False
+        await first.lead(1)
+        assert await first.waiting() == {"a": b"a", "b": b"b"}
 
-    asyncio.run(scenario())
+
+async def test_what_waited_for_a_topic_that_is_gone_is_left_out_for_good(tmp_path: Path) -> None:
+    async with keepers(tmp_path) as (first, second):
+        await first.lead(1)
+        await first.rooms.take([entry(first.broker, "a", b"a"), entry(first.broker, "old", b"old", uuid4())])
+        await first.rooms.topic_deleted(TOPIC)  # one of the same name is there already
+        assert await first.waiting() == {"a": b"a"}
+        await first.rooms.take([entry(first.broker, "old", b"old", uuid4())])
+        await first.lead(None)
+        await second.lead(2)
+        assert await second.waiting() == {"a": b"a"}
+        journal = first.broker.internal.journal(WAITING)
+        records = [record async for batch in journal.replay(0) for record in batch]
+        assert decode(records[-1].key, records[-1].value) == WaitingEntry(TOPIC, "old")

@@ -11,8 +11,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.broker.worlds import batch_of, running
-from tests.unit.cluster.shared_store import Line, Store
+from tests.support.broker_worlds import batch_of, running
+from tests.support.shared_store import Line, Store
+from tests.support.waiting import eventually_async
 
 from tidemill.app.broker_wiring import make_broker
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
@@ -21,7 +22,13 @@ from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
 from tidemill.groups.core.messages import JoinRequest
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model import broker_settings
-from tidemill.model.errors import CoordinatorLoadInProgress, NotCoordinator, NotLeaderOrFollower, TidemillError
+from tidemill.model.errors import (
+    CoordinatorLoadInProgress,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    TidemillError,
+    TransactionalIdNotFound,
+)
 from tidemill.model.topic_settings import parse
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
 from tidemill.streams.core.insync import Term
@@ -49,9 +56,7 @@ async def leader(line: Line) -> AsyncIterator[BrokerNode]:
         await broker.start()
         broker.view.advertise("127.0.0.1", 9999)
         await broker.announce()
-        async with asyncio.timeout(20):
-            while not _serves(broker):  # noqa: ASYNC110 -- what is asked is no event
-                await asyncio.sleep(0.01)
+        await eventually_async(lambda: _serves(broker))
         yield broker
     finally:
         line.cut = False
@@ -61,7 +66,9 @@ async def leader(line: Line) -> AsyncIterator[BrokerNode]:
 def _serves(broker: BrokerNode) -> bool:
     try:
         broker.groups.fetch("g", None)
-        broker.transactions.select()
+        broker.transactions.describe("t")
+    except TransactionalIdNotFound:
+        pass  # its coordinator has read the journal
     except TidemillError:
         return False
     return broker.view.partition("orders", 0).leads
@@ -81,122 +88,93 @@ async def refuses_all(broker: BrokerNode) -> None:
         await broker.view.partition("orders", 0).leader.append(batch_of(b"late"), acks=1)
 
 
-def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
-    async def scenario() -> None:
-        line = Line(Store())
-        async with leader(line) as broker:
-            line.cut = True
-            async with asyncio.timeout(20):
-                while broker.membership.alive:  # noqa: ASYNC110 -- a clock decides
-                    await asyncio.sleep(0.01)
-            await refuses_all(broker)
-            line.cut = False
-            async with asyncio.timeout(20):
-                while not _serves(broker):  # noqa: ASYNC110 -- what is asked is no event
-                    await asyncio.sleep(0.01)
-            assert (await broker.transactions.init_producer(InitProducer("t", 1_000))).epoch == 0
-
-    asyncio.run(scenario())
+async def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
+    line = Line(Store())
+    async with leader(line) as broker:
+        line.cut = True
+        await eventually_async(lambda: not broker.membership.alive)
+        await refuses_all(broker)
+        line.cut = False
+        await eventually_async(lambda: _serves(broker))
+        assert (await broker.transactions.init_producer(InitProducer("t", 1_000))).epoch == 0
 
 
-def test_who_waits_for_a_coordinator_that_is_cut_off_is_sent_away() -> None:
+async def test_who_waits_for_a_coordinator_that_is_cut_off_is_sent_away() -> None:
     """A member may wait for others for minutes, and the coordinator that it should find instead is another one."""
-
-    async def scenario() -> None:
-        line = Line(Store())
-        async with leader(line) as broker:
-            joining = asyncio.create_task(broker.groups.join(JOIN))
-            await asyncio.sleep(0)
-            line.cut = True
-            with pytest.raises(NotCoordinator):
-                await asyncio.wait_for(joining, 20)
-
-    asyncio.run(scenario())
+    line = Line(Store())
+    async with leader(line) as broker:
+        joining = asyncio.create_task(broker.groups.join(JOIN))
+        await asyncio.sleep(0)
+        line.cut = True
+        with pytest.raises(NotCoordinator):
+            await asyncio.wait_for(joining, 20)
 
 
-def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
+async def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would tell everybody that nothing was ever committed; once there is room it tells what was."""
+    async with running(tmp_path) as broker:
+        await broker.topics.create("orders")
+        await broker.groups.commit("g", [OffsetCommit("orders", 0, 7)])
+    opening = TopicDirectories.open
 
-    async def scenario() -> None:
-        async with running(tmp_path) as broker:
-            await broker.topics.create("orders")
-            await broker.groups.commit("g", [OffsetCommit("orders", 0, 7)])
-        opening = TopicDirectories.open
+    async def open_or_not(folders: TopicDirectories, topic: str, *rest: Any) -> Partition:
+        if topic == GROUP_OFFSETS:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return await opening(folders, topic, *rest)
 
-        async def open_or_not(folders: TopicDirectories, topic: str, *rest: Any) -> Partition:
-            if topic == GROUP_OFFSETS:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return await opening(folders, topic, *rest)
-
-        monkeypatch.setattr(TopicDirectories, "open", open_or_not)
-        async with running(tmp_path) as broker:
-            with pytest.raises(NotCoordinator):
-                broker.groups.fetch("g", None)
-            assert broker.coordinators.of_group("g") == -1
-            monkeypatch.undo()
-            await broker.maintain()
-            async with asyncio.timeout(20):
-                while broker.coordinators.of_group("g") == -1 or not broker.groups.carries("g"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(TopicDirectories, "open", open_or_not)
+    async with running(tmp_path) as broker:
+        with pytest.raises(NotCoordinator):
+            broker.groups.fetch("g", None)
+        assert broker.coordinators.of_group("g") == -1
+        monkeypatch.undo()
+        await broker.maintain()
+        await eventually_async(lambda: broker.coordinators.of_group("g") != -1 and broker.groups.carries("g"))
+        assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
 
 
-def test_what_was_read_in_an_earlier_epoch_is_not_told() -> None:
+async def test_what_was_read_in_an_earlier_epoch_is_not_told() -> None:
     """Leadership went and came back: another broker may have written, and this one has to read again first."""
-
-    async def scenario() -> None:
-        async with leader(Line(Store())) as broker:
-            for topic in (GROUP_OFFSETS, TRANSACTION_STATE):
-                partition = broker.partitions.find(topic, 0)
-                assert partition is not None
-                assert partition.term is not None
-                await partition.leader.lead(partition.term._replace(epoch=partition.term.epoch + 2), Agreement(_agreed))
-            with pytest.raises(NotCoordinator):
-                broker.groups.fetch("g", None)
-            with pytest.raises(NotCoordinator):
-                broker.transactions.describe("t")
-
-    asyncio.run(scenario())
+    async with leader(Line(Store())) as broker:
+        for topic in (GROUP_OFFSETS, TRANSACTION_STATE):
+            partition = broker.partitions.find(topic, 0)
+            assert partition is not None
+            assert partition.term is not None
+            await partition.leader.lead(partition.term._replace(epoch=partition.term.epoch + 2), Agreement(_agreed))
+        with pytest.raises(NotCoordinator):
+            broker.groups.fetch("g", None)
+        with pytest.raises(NotCoordinator):
+            broker.transactions.describe("t")
 
 
 async def _agreed(term: Term, isr: tuple[int, ...]) -> Term:
     return term._replace(version=term.version + 1, isr=isr)
 
 
-def test_one_journal_that_is_damaged_keeps_its_own_groups_alone_from_being_served(tmp_path: Path) -> None:
+async def test_one_journal_that_is_damaged_keeps_its_own_groups_alone_from_being_served(tmp_path: Path) -> None:
     """They are told to wait, and never that they have committed nothing; the broker starts."""
-
-    async def scenario() -> None:
-        async with running(tmp_path) as broker:
-            await broker.topics.create("orders")
-            for name in ("damaged", "whole"):
-                await broker.groups.commit(name, [OffsetCommit("orders", 0, 7)])
-            await broker.transactions.init_producer(InitProducer("t", 1_000))
-            damaged, whole = map(broker.groups.partition_of, ("damaged", "whole"))
-            assert damaged != whole
-        [log] = (tmp_path / STREAMS / GROUP_OFFSETS / str(damaged)).glob("*.log")
-        content = bytearray(log.read_bytes())
-        content[-1] ^= 1
-        log.write_bytes(content)
-        async with running(tmp_path) as broker:
-            with pytest.raises(CoordinatorLoadInProgress):
-                broker.groups.fetch("damaged", None)
-            assert [found.offset for found in broker.groups.fetch("whole", None)] == [7]
-            assert broker.transactions.describe("t").identity.epoch == 0
-
-    asyncio.run(scenario())
+    async with running(tmp_path) as broker:
+        await broker.topics.create("orders")
+        for name in ("damaged", "whole"):
+            await broker.groups.commit(name, [OffsetCommit("orders", 0, 7)])
+        await broker.transactions.init_producer(InitProducer("t", 1_000))
+        damaged, whole = map(broker.groups.partition_of, ("damaged", "whole"))
+        assert damaged != whole
+    [log] = (tmp_path / STREAMS / GROUP_OFFSETS / str(damaged)).glob("*.log")
+    content = bytearray(log.read_bytes())
+    content[-1] ^= 1
+    log.write_bytes(content)
+    async with running(tmp_path) as broker:
+        with pytest.raises(CoordinatorLoadInProgress):
+            broker.groups.fetch("damaged", None)
+        assert [found.offset for found in broker.groups.fetch("whole", None)] == [7]
+        assert broker.transactions.describe("t").identity.epoch == 0
 
 
-def test_who_was_stopped_for_longer_than_its_session_knows_it_before_its_first_answer() -> None:
+async def test_who_was_stopped_for_longer_than_its_session_knows_it_before_its_first_answer() -> None:
     """What clients sent meanwhile is read before any timer of this broker runs."""
-
-    async def scenario() -> None:
-        async with leader(Line(Store())) as broker:
-            time.sleep(SESSION_MS / 1000)  # noqa: ASYNC251 -- nothing of this process runs
-            await refuses_all(broker)
-
-    asyncio.run(scenario())
+    async with leader(Line(Store())) as broker:
+        time.sleep(SESSION_MS / 1000)  # noqa: ASYNC251 -- nothing of this process runs
+        await refuses_all(broker)

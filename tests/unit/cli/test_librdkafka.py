@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.etcd import Certificates
+from tests.support.etcd import Certificates
 
 from tidemill.cli.librdkafka import librdkafka_settings
 from tidemill.client.kafka.options import parse_options

@@ -4,12 +4,16 @@ import asyncio
 from dataclasses import replace
 from uuid import UUID
 
-from tests.unit.cluster.shared_store import TTL_MS, Node, Store, play, put_topic, until
+import pytest
+from tests.support.shared_store import TTL_MS, Node, Store, put_topic
+from tests.support.waiting import eventually_async
 
 from tidemill.cluster.core.changes import StateChange
 from tidemill.cluster.core.tombstones import Tombstone, decode_tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER
 from tidemill.cluster.interface import KeyGuard
+
+pytestmark = pytest.mark.event_loop("virtual")
 
 
 async def three(store: Store) -> list[Node]:
@@ -17,106 +21,93 @@ async def three(store: Store) -> list[Node]:
     nodes = [Node(store, number) for number in (1, 2, 3)]
     for node in nodes:
         await node.start(controls=True)
-        await until(lambda: CONTROLLER in store.entries, "nobody decides")
+        await eventually_async(lambda: CONTROLLER in store.entries, "nobody decides")
     put_topic(store, 1, 2, 3)
-    await until(lambda: all("orders" in node.metadata.image.by_name for node in nodes), "the topic is not seen")
+    await eventually_async(lambda: all("orders" in node.metadata.image.by_name for node in nodes), "topic not seen")
     assert store.entries[CONTROLLER].value == b"1"
     return nodes
 
 
-def test_another_overseer_is_elected_and_goes_on() -> None:
-    async def scenario(store: Store) -> None:
-        one, two, _ = await three(store)
-        one.line.cut = True
-        cut_at = asyncio.get_running_loop().time()
-        led = await until(lambda: two.state().leader == 2, "nobody decides who leads")
-        assert store.entries[CONTROLLER].value in (b"2", b"3")
-        assert led - cut_at <= TTL_MS / 1000 + 2
-        assert two.state().isr == (2, 3)
-        one.line.cut = False
-        await until(lambda: one.membership.alive, "it does not come back")
-        await asyncio.sleep(5)
-        assert store.entries[CONTROLLER].value != b"1", "who is the controller stays it"
+async def test_another_overseer_is_elected_and_goes_on() -> None:
+    store = Store()
+    one, two, _ = await three(store)
+    one.line.cut = True
+    cut_at = asyncio.get_running_loop().time()
+    await eventually_async(lambda: two.state().leader == 2, "nobody decides who leads")
+    led = asyncio.get_running_loop().time()
+    assert store.entries[CONTROLLER].value in (b"2", b"3")
+    assert led - cut_at <= TTL_MS / 1000 + 2
+    assert two.state().isr == (2, 3)
+    one.line.cut = False
+    await eventually_async(lambda: one.membership.alive, "it does not come back")
+    await asyncio.sleep(5)
+    assert store.entries[CONTROLLER].value != b"1", "who is the controller stays it"
 
-    play(scenario)
 
-
-def test_who_was_elected_without_hearing_of_it_decides_all_the_same() -> None:
+async def test_who_was_elected_without_hearing_of_it_decides_all_the_same() -> None:
     """Its key lives with its session: nobody else will ever decide."""
-
-    async def scenario(store: Store) -> None:
-        one, two = Node(store, 1), Node(store, 2)
-        one.line.loses_answers_to = CONTROLLER
-        await one.start(controls=True)
-        await until(lambda: CONTROLLER in store.entries, "it does not stand")
-        await two.start(controls=True)
-        put_topic(store, 3, 2)
-        one.line.loses_answers_to = None
-        await until(lambda: "orders" in two.metadata.image.by_name and two.state().leader == 2, "nobody decides")
-        assert store.entries[CONTROLLER].value == b"1"
-
-    play(scenario)
+    store = Store()
+    one, two = Node(store, 1), Node(store, 2)
+    one.line.loses_answers_to = CONTROLLER
+    await one.start(controls=True)
+    await eventually_async(lambda: CONTROLLER in store.entries, "it does not stand")
+    await two.start(controls=True)
+    put_topic(store, 3, 2)
+    one.line.loses_answers_to = None
+    await eventually_async(lambda: "orders" in two.metadata.image.by_name and two.state().leader == 2, "no leader")
+    assert store.entries[CONTROLLER].value == b"1"
 
 
-def test_when_coordination_comes_back_the_controller_of_before_does_not_wait_for_itself() -> None:
+async def test_when_coordination_comes_back_the_controller_of_before_does_not_wait_for_itself() -> None:
     """Coordination that was away keeps sessions longer: nobody leads anything until there is a controller."""
-
-    async def scenario(store: Store) -> None:
-        nodes = await three(store)
-        store.keeps_sessions = True
-        for node in nodes:
-            node.line.cut = True
-        await until(lambda: not any(node.membership.alive for node in nodes), "they do not step down")
-        for node in nodes:
-            node.line.cut = False
-        await until(lambda: all(node.membership.alive for node in nodes), "they do not come back")
-        await until(lambda: nodes[1].state().leader in (1, 2, 3), "nobody decides who leads", within_s=TTL_MS / 2000)
-
-    play(scenario)
+    store = Store()
+    nodes = await three(store)
+    store.keeps_sessions = True
+    for node in nodes:
+        node.line.cut = True
+    await eventually_async(lambda: not any(node.membership.alive for node in nodes), "they do not step down")
+    for node in nodes:
+        node.line.cut = False
+    await eventually_async(lambda: all(node.membership.alive for node in nodes), "they do not come back")
+    await eventually_async(lambda: nodes[1].state().leader in (1, 2, 3), "no leader", within_s=TTL_MS / 2000)
 
 
-def test_a_controller_that_was_replaced_writes_nothing() -> None:
-    async def scenario(store: Store) -> None:
-        one, *_ = await three(store)
-        guard = KeyGuard(CONTROLLER, store.revision_of(CONTROLLER))
-        store.put(CONTROLLER, b"3")  # it was away for so long, and has not heard of it
-        info = one.state()
-        change = StateChange(
-            one.metadata.image.by_id[one.metadata.image.by_name["orders"].topic_id],
-            info,
-            replace(info, leader=3, leader_epoch=1, version=1),
-        )
-        before = dict(store.entries)
-        assert await one.membership.states.write(change, guard) is None
-        assert store.entries == before
-
-    play(scenario)
+async def test_a_controller_that_was_replaced_writes_nothing() -> None:
+    store = Store()
+    one, *_ = await three(store)
+    guard = KeyGuard(CONTROLLER, store.revision_of(CONTROLLER))
+    store.put(CONTROLLER, b"3")  # it was away for so long, and has not heard of it
+    info = one.state()
+    change = StateChange(
+        one.metadata.image.by_id[one.metadata.image.by_name["orders"].topic_id],
+        info,
+        replace(info, leader=3, leader_epoch=1, version=1),
+    )
+    before = dict(store.entries)
+    assert await one.membership.states.write(change, guard) is None
+    assert store.entries == before
 
 
-def test_a_broker_whose_disk_is_full_leads_nothing_until_there_is_room() -> None:
-    async def scenario(store: Store) -> None:
-        one, two, _ = await three(store)
-        await one.membership.announce(replace(one.membership.registration, room=False))
-        await until(lambda: two.state().leader == 2, "the full one leads on", within_s=2)
-        assert two.state().isr == (2, 3)
-        await two.membership.announce(replace(two.membership.registration, room=False))
-        await until(lambda: one.state().leader == 3, "the full one leads on", within_s=2)
-        await one.membership.announce(replace(one.membership.registration, room=True))
-        await asyncio.sleep(2)
-        assert one.state().leader == 3, "it has to be in sync first"
-
-    play(scenario)
+async def test_a_broker_whose_disk_is_full_leads_nothing_until_there_is_room() -> None:
+    store = Store()
+    one, two, _ = await three(store)
+    await one.membership.announce(replace(one.membership.registration, room=False))
+    await eventually_async(lambda: two.state().leader == 2, "the full one leads on", within_s=2)
+    assert two.state().isr == (2, 3)
+    await two.membership.announce(replace(two.membership.registration, room=False))
+    await eventually_async(lambda: one.state().leader == 3, "the full one leads on", within_s=2)
+    await one.membership.announce(replace(one.membership.registration, room=True))
+    await asyncio.sleep(2)
+    assert one.state().leader == 3, "it has to be in sync first"
 
 
-def test_the_deletion_of_an_owner_that_is_lost_is_taken_over() -> None:
-    async def scenario(store: Store) -> None:
-        _, two, three_ = await three(store)
-        three_.line.cut = True
-        key = tombstone_key("orders")
-        store.put(key, encode_tombstone(Tombstone("orders", UUID(int=77), 1, 3, (1, 2, 3))))
-        await asyncio.sleep(1)
-        assert decode_tombstone(store.entries[key].value).owner == 3, "its owner is still a member"
-        await until(lambda: decode_tombstone(store.entries[key].value).owner == 1, "nobody owns the deletion")
-        assert two.membership.alive
-
-    play(scenario)
+async def test_the_deletion_of_an_owner_that_is_lost_is_taken_over() -> None:
+    store = Store()
+    _, two, three_ = await three(store)
+    three_.line.cut = True
+    key = tombstone_key("orders")
+    store.put(key, encode_tombstone(Tombstone("orders", UUID(int=77), 1, 3, (1, 2, 3))))
+    await asyncio.sleep(1)
+    assert decode_tombstone(store.entries[key].value).owner == 3, "its owner is still a member"
+    await eventually_async(lambda: decode_tombstone(store.entries[key].value).owner == 1, "the deletion has no owner")
+    assert two.membership.alive

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.simulation.virtual_loop import VirtualLoop
 
 pytest.importorskip("aetcd")
 
 from tidemill.cluster.etcd.session import EtcdSession
+
+pytestmark = pytest.mark.event_loop("virtual")
 
 TTL_S = 4.0
 ANSWER_S = 0.05
@@ -51,36 +53,25 @@ def lives(session: EtcdSession) -> bool:
     return session.alive
 
 
-def play(scenario: Any) -> None:
-    loop = VirtualLoop()
-    asyncio.set_event_loop(loop)
-    channels = Channels()
-    lost = [0.0]  # how long the process was stopped, which only the clock shows
-
-    async def main() -> None:
-        session = EtcdSession(channels, int(TTL_S * 1000), lambda: loop.now + lost[0])  # type: ignore[arg-type]
-        await session.begin(loop.now + 1)
-        await scenario(channels, session, lost)
-        await session.end()
-
-    try:
-        loop.run_until_complete(main())
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
+@asynccontextmanager
+async def running_session() -> AsyncIterator[tuple[Channels, EtcdSession, list[float]]]:
+    """A session, its connections, and for how long the process was stopped, which only the clock shows."""
+    loop, channels, lost = asyncio.get_running_loop(), Channels(), [0.0]
+    session = EtcdSession(channels, int(TTL_S * 1000), lambda: loop.time() + lost[0])  # type: ignore[arg-type]
+    await session.begin(loop.time() + 1)
+    yield channels, session, lost
+    await session.end()
 
 
-def test_it_lives_while_it_is_renewed() -> None:
-    async def scenario(channels: Channels, session: EtcdSession, _: list[float]) -> None:
+async def test_it_lives_while_it_is_renewed() -> None:
+    async with running_session() as (channels, session, _):
         await asyncio.sleep(10 * TTL_S)
         assert session.alive
         assert len(channels.renewals) > 20
 
-    play(scenario)
 
-
-def test_b18_it_ends_before_etcd_would_end_it() -> None:
-    async def scenario(channels: Channels, session: EtcdSession, _: list[float]) -> None:
+async def test_b18_it_ends_before_etcd_would_end_it() -> None:
+    async with running_session() as (channels, session, _):
         await asyncio.sleep(TTL_S)
         channels.answers = False
         await session.ended()
@@ -90,11 +81,9 @@ def test_b18_it_ends_before_etcd_would_end_it() -> None:
         await asyncio.sleep(TTL_S)
         assert not session.alive, "what is over stays over"
 
-    play(scenario)
 
-
-def test_b18_a_process_that_was_stopped_knows_at_once_that_it_is_too_late() -> None:
-    async def scenario(channels: Channels, session: EtcdSession, lost: list[float]) -> None:
+async def test_b18_a_process_that_was_stopped_knows_at_once_that_it_is_too_late() -> None:
+    async with running_session() as (_channels, session, lost):
         await asyncio.sleep(TTL_S)
         assert lives(session)
         lost[0] = TTL_S  # nothing ran meanwhile, not even a renewal
@@ -102,14 +91,10 @@ def test_b18_a_process_that_was_stopped_knows_at_once_that_it_is_too_late() -> N
         await asyncio.sleep(TTL_S)
         assert not lives(session), "a renewal that etcd answers all the same brings nothing back"
 
-    play(scenario)
 
-
-def test_a_lease_that_etcd_forgot_is_over_at_once() -> None:
-    async def scenario(channels: Channels, session: EtcdSession, _: list[float]) -> None:
+async def test_a_lease_that_etcd_forgot_is_over_at_once() -> None:
+    async with running_session() as (channels, session, _):
         channels.forgotten = True
         await session.ended()
         assert asyncio.get_running_loop().time() < TTL_S
         assert not session.alive
-
-    play(scenario)

@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.cluster.shared_store import TOPIC_ID, TTL_MS, Node, Store, play, put_topic, until
+from tests.support.shared_store import TOPIC_ID, TTL_MS, Node, Store, put_topic
+from tests.support.waiting import eventually_async
 
 from tidemill.cluster.core.image import NO_BROKER, decode_state, state_key
 from tidemill.cluster.core.registration import DEGRADED, Endpoint, decode_registration, encode_registration
@@ -12,213 +13,191 @@ from tidemill.cluster.interface import CoordinationAway, VersionedValue
 from tidemill.cluster.partition_states import WRITES_MAX
 from tidemill.model.errors import BrokerIdNotRegistered, InvalidConfig, InvalidRequest
 
-
-def test_b18_who_cannot_renew_steps_down_before_others_may_lead() -> None:
-    async def scenario(store: Store) -> None:
-        one, other = Node(store, 1), Node(store, 2)
-        await one.start()
-        await other.start(controls=True)
-        put_topic(store, 1, 2)
-        await until(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
-        first = one.membership.registration.incarnation
-        one.line.cut = True
-        cut_at = asyncio.get_running_loop().time()
-        led = await until(lambda: other.state().leader == 2, "nobody took over")
-        [stepped] = one.stepped_down
-        assert cut_at < stepped < led, "it steps down by its own clock, before the store has ended its session"
-        assert led - cut_at <= TTL_MS / 1000 + 1
-        assert one.membership.session is None
-        one.line.cut = False
-        await until(lambda: one.membership.alive, "it does not come back")
-        assert one.membership.registration.incarnation != first
-        assert decode_registration(store.entries["brokers/1"].value).incarnation != first
-
-    play(scenario)
+pytestmark = pytest.mark.event_loop("virtual")
 
 
-def test_a_short_cut_is_not_noticed() -> None:
-    async def scenario(store: Store) -> None:
-        one = Node(store, 1)
-        await one.start()
-        one.line.cut = True
-        await asyncio.sleep(TTL_MS / 1000 / 2)
-        one.line.cut = False
-        await asyncio.sleep(2 * TTL_MS / 1000)
-        assert one.membership.alive
-        assert one.stepped_down == []
-
-    play(scenario)
-
-
-def test_b22_a_number_that_another_broker_has_is_refused_and_nothing_is_changed() -> None:
-    async def scenario(store: Store) -> None:
-        one, twin = Node(store, 1), Node(store, 1, directory=99)
-        await one.start()
-        put_topic(store, 1)
-        before = dict(store.entries)
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(
-            InvalidConfig, match=r"node id 1 is used by another broker at 127.0.0.1:9001; choose another"
-        ):
-            await twin.start()
-        waited = asyncio.get_running_loop().time() - began
-        assert waited > TTL_MS / 1000, "a broker that has just died holds its number for as long as a session"
-        assert store.entries == before
-        assert one.membership.alive
-
-    play(scenario)
+async def test_b18_who_cannot_renew_steps_down_before_others_may_lead() -> None:
+    store = Store()
+    one, other = Node(store, 1), Node(store, 2)
+    await one.start()
+    await other.start(controls=True)
+    put_topic(store, 1, 2)
+    await eventually_async(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
+    first = one.membership.registration.incarnation
+    one.line.cut = True
+    cut_at = asyncio.get_running_loop().time()
+    await eventually_async(lambda: other.state().leader == 2, "nobody took over")
+    led = asyncio.get_running_loop().time()
+    [stepped] = one.stepped_down
+    assert cut_at < stepped < led, "it steps down by its own clock, before the store has ended its session"
+    assert led - cut_at <= TTL_MS / 1000 + 1
+    assert one.membership.session is None
+    one.line.cut = False
+    await eventually_async(lambda: one.membership.alive, "it does not come back")
+    assert one.membership.registration.incarnation != first
+    assert decode_registration(store.entries["brokers/1"].value).incarnation != first
 
 
-def test_b22_who_comes_back_within_its_own_session_gives_up_what_it_led_first() -> None:
-    async def scenario(store: Store) -> None:
-        one, other = Node(store, 1), Node(store, 2)
-        await one.start()
-        await other.start()
-        put_topic(store, 1, 2)
-        one.line.cut = True  # killed: nobody renews or hands over
-        again = Node(store, 1)
-        again.membership.registration = replace(again.membership.registration, incarnation=other.membership._new_id())
-        began = asyncio.get_running_loop().time()
-        await again.start()
-        assert asyncio.get_running_loop().time() - began < 1, "the same data directory: the process before is dead"
-        assert (again.state().leader, again.state().leader_epoch, again.state().isr) == (2, 1, (2,))
-
-    play(scenario)
+async def test_a_short_cut_is_not_noticed() -> None:
+    store = Store()
+    one = Node(store, 1)
+    await one.start()
+    one.line.cut = True
+    await asyncio.sleep(TTL_MS / 1000 / 2)
+    one.line.cut = False
+    await asyncio.sleep(2 * TTL_MS / 1000)
+    assert one.membership.alive
+    assert one.stepped_down == []
 
 
-def test_who_comes_back_while_its_old_session_runs_out_joins_all_the_same() -> None:
-    async def scenario(store: Store) -> None:
-        store.put("brokers/1", encode_registration(Node(store, 1).membership.registration))
-        again = Node(store, 1)
-        get = again.line.get
-
-        async def get_and_expire(key: str) -> VersionedValue | None:
-            found = await get(key)
-            if key == "known/1" and "brokers/1" in store.entries:
-                store.put("brokers/1", None)
-            return found
-
-        again.line.get = get_and_expire  # type: ignore[method-assign]
-        await again.start()
-        assert again.membership.alive
-        found = decode_registration(store.entries["brokers/1"].value)
-        assert found.incarnation == again.membership.registration.incarnation
-
-    play(scenario)
+async def test_b22_a_number_that_another_broker_has_is_refused_and_nothing_is_changed() -> None:
+    store = Store()
+    one, twin = Node(store, 1), Node(store, 1, directory=99)
+    await one.start()
+    put_topic(store, 1)
+    before = dict(store.entries)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(InvalidConfig, match=r"node id 1 is used by another broker at 127.0.0.1:9001; choose another"):
+        await twin.start()
+    waited = asyncio.get_running_loop().time() - began
+    assert waited > TTL_MS / 1000, "a broker that has just died holds its number for as long as a session"
+    assert store.entries == before
+    assert one.membership.alive
 
 
-def test_another_data_directory_has_nothing_of_what_was_in_sync() -> None:
-    async def scenario(store: Store) -> None:
-        one = Node(store, 1)
-        await one.start()
-        put_topic(store, 1)
-        await until(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
-        await one.membership.leave()
-        again = Node(store, 1, directory=99)
-        await again.start()
-        assert (again.state().leader, again.state().isr) == (-1, ())
+async def test_b22_who_comes_back_within_its_own_session_gives_up_what_it_led_first() -> None:
+    store = Store()
+    one, other = Node(store, 1), Node(store, 2)
+    await one.start()
+    await other.start()
+    put_topic(store, 1, 2)
+    one.line.cut = True  # killed: nobody renews or hands over
+    again = Node(store, 1)
+    again.membership.registration = replace(again.membership.registration, incarnation=other.membership._new_id())
+    began = asyncio.get_running_loop().time()
+    await again.start()
+    assert asyncio.get_running_loop().time() - began < 1, "the same data directory: the process before is dead"
+    assert (again.state().leader, again.state().leader_epoch, again.state().isr) == (2, 1, (2,))
 
-    play(scenario)
+
+async def test_who_comes_back_while_its_old_session_runs_out_joins_all_the_same() -> None:
+    store = Store()
+    store.put("brokers/1", encode_registration(Node(store, 1).membership.registration))
+    again = Node(store, 1)
+    get = again.line.get
+
+    async def get_and_expire(key: str) -> VersionedValue | None:
+        found = await get(key)
+        if key == "known/1" and "brokers/1" in store.entries:
+            store.put("brokers/1", None)
+        return found
+
+    again.line.get = get_and_expire  # type: ignore[method-assign]
+    await again.start()
+    assert again.membership.alive
+    found = decode_registration(store.entries["brokers/1"].value)
+    assert found.incarnation == again.membership.registration.incarnation
 
 
-def test_a_broker_that_is_gone_stays_known_until_it_is_forgotten() -> None:
-    async def scenario(store: Store) -> None:
-        one, other = Node(store, 1), Node(store, 2)
-        await one.start()
-        await other.start()
-        await one.membership.announce(replace(one.membership.registration, rack="b", kafka=Endpoint("host", 9092)))
-        await one.membership.remember()
-        put_topic(store, 1, 2)
-        await until(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
-        with pytest.raises(InvalidRequest, match="broker 1 is running; stop it"):
-            await other.membership.forget(1)
-        one.line.cut = True
-        await until(lambda: 1 not in other.metadata.image.brokers, "it is still there")
-        assert [(each.node_id, each.rack, each.kafka) for each in other.metadata.image.missing()] == [
-            (1, "b", Endpoint("host", 9092))
-        ]
-        before = dict(store.entries)
-        with pytest.raises(InvalidRequest, match="replicas of 1 partitions, such as orders-0"):
-            await other.membership.forget(1)
-        with pytest.raises(BrokerIdNotRegistered, match="broker 7 is not known"):
-            await other.membership.forget(7)
-        assert store.entries == before
-        store.put("topics/orders", None)
-        await until(lambda: not other.metadata.image.by_name, "the topic is still seen")
+async def test_another_data_directory_has_nothing_of_what_was_in_sync() -> None:
+    store = Store()
+    one = Node(store, 1)
+    await one.start()
+    put_topic(store, 1)
+    await eventually_async(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
+    await one.membership.leave()
+    again = Node(store, 1, directory=99)
+    await again.start()
+    assert (again.state().leader, again.state().isr) == (-1, ())
+
+
+async def test_a_broker_that_is_gone_stays_known_until_it_is_forgotten() -> None:
+    store = Store()
+    one, other = Node(store, 1), Node(store, 2)
+    await one.start()
+    await other.start()
+    await one.membership.announce(replace(one.membership.registration, rack="b", kafka=Endpoint("host", 9092)))
+    await one.membership.remember()
+    put_topic(store, 1, 2)
+    await eventually_async(lambda: "orders" in other.metadata.image.by_name, "the topic is not seen")
+    with pytest.raises(InvalidRequest, match="broker 1 is running; stop it"):
         await other.membership.forget(1)
-        assert other.metadata.image.missing() == []
-        await one.membership.leave()
-        again = Node(store, 1)
-        await again.start()
-        assert 1 in again.metadata.image.known, "who comes back is known again"
-
-    play(scenario)
-
-
-def test_who_comes_back_while_it_is_forgotten_is_not() -> None:
-    async def scenario(store: Store) -> None:
-        one, other = Node(store, 1), Node(store, 2)
-        await one.start()
-        await other.start()
-        await one.membership.leave()
-        await until(lambda: 1 not in other.metadata.image.brokers, "it is still there")
-        # It is back, and the other one has not heard of it.
-        store.put("brokers/1", encode_registration(one.membership.registration))
-        with pytest.raises(InvalidRequest, match="has joined again"):
-            await other.membership.forget(1)
-        assert "known/1" in store.entries
-
-    play(scenario)
+    one.line.cut = True
+    await eventually_async(lambda: 1 not in other.metadata.image.brokers, "it is still there")
+    assert [(each.node_id, each.rack, each.kafka) for each in other.metadata.image.missing()] == [
+        (1, "b", Endpoint("host", 9092))
+    ]
+    before = dict(store.entries)
+    with pytest.raises(InvalidRequest, match="replicas of 1 partitions, such as orders-0"):
+        await other.membership.forget(1)
+    with pytest.raises(BrokerIdNotRegistered, match="broker 7 is not known"):
+        await other.membership.forget(7)
+    assert store.entries == before
+    store.put("topics/orders", None)
+    await eventually_async(lambda: not other.metadata.image.by_name, "the topic is still seen")
+    await other.membership.forget(1)
+    assert other.metadata.image.missing() == []
+    await one.membership.leave()
+    again = Node(store, 1)
+    await again.start()
+    assert 1 in again.metadata.image.known, "who comes back is known again"
 
 
-def test_what_could_not_be_told_is_told_again() -> None:
-    async def scenario(store: Store) -> None:
-        one = Node(store, 1)
-        await one.start()
-        worse = replace(one.membership.registration, state=DEGRADED, room=False)
-        one.line.cut = True
-        with pytest.raises(CoordinationAway):
-            await one.membership.announce(worse)
-        assert one.membership.registration.room, "as far as others know there is room"
-        one.line.cut = False
+async def test_who_comes_back_while_it_is_forgotten_is_not() -> None:
+    store = Store()
+    one, other = Node(store, 1), Node(store, 2)
+    await one.start()
+    await other.start()
+    await one.membership.leave()
+    await eventually_async(lambda: 1 not in other.metadata.image.brokers, "it is still there")
+    # It is back, and the other one has not heard of it.
+    store.put("brokers/1", encode_registration(one.membership.registration))
+    with pytest.raises(InvalidRequest, match="has joined again"):
+        await other.membership.forget(1)
+    assert "known/1" in store.entries
+
+
+async def test_what_could_not_be_told_is_told_again() -> None:
+    store = Store()
+    one = Node(store, 1)
+    await one.start()
+    worse = replace(one.membership.registration, state=DEGRADED, room=False)
+    one.line.cut = True
+    with pytest.raises(CoordinationAway):
         await one.membership.announce(worse)
-        assert not decode_registration(store.entries["brokers/1"].value).room
+    assert one.membership.registration.room, "as far as others know there is room"
+    one.line.cut = False
+    await one.membership.announce(worse)
+    assert not decode_registration(store.entries["brokers/1"].value).room
 
-    play(scenario)
 
-
-def test_who_leaves_hands_over_and_is_gone_at_once() -> None:
-    async def scenario(store: Store) -> None:
-        one, other = Node(store, 1), Node(store, 2)
-        await one.start()
-        await other.start()
-        put_topic(store, 1, 2)
-        await until(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
-        await one.membership.leave()
-        assert "brokers/1" not in store.entries
-        await until(lambda: other.state().leader == 2, "nobody leads", within_s=1)
-        assert one.stepped_down == []
-
-    play(scenario)
+async def test_who_leaves_hands_over_and_is_gone_at_once() -> None:
+    store = Store()
+    one, other = Node(store, 1), Node(store, 2)
+    await one.start()
+    await other.start()
+    put_topic(store, 1, 2)
+    await eventually_async(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
+    await one.membership.leave()
+    assert "brokers/1" not in store.entries
+    await eventually_async(lambda: other.state().leader == 2, "nobody leads", within_s=1)
+    assert one.stepped_down == []
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["the last broker", "the only copy"])
-def test_who_has_what_nobody_else_has_goes_without_delay(alone: bool) -> None:
+async def test_who_has_what_nobody_else_has_goes_without_delay(alone: bool) -> None:
     """Whoever controls must not give it back to one that is still there, but about to go; so many take a while."""
-
-    async def scenario(store: Store) -> None:
-        one, other = Node(store, 1), Node(store, 2)
-        await one.start(controls=alone)
-        if not alone:
-            await other.start(controls=True)
-        put_topic(store, 1, partitions=2 * WRITES_MAX)
-        await asyncio.sleep(TTL_MS / 1000)  # all have seen it, and somebody controls
-        began = asyncio.get_running_loop().time()
-        await one.membership.leave()
-        assert asyncio.get_running_loop().time() - began < 1
-        assert "brokers/1" not in store.entries
-        for index in range(2 * WRITES_MAX):
-            state = decode_state(index, store.entries[state_key(TOPIC_ID, index)].value)
-            assert (state.leader, state.isr) == (NO_BROKER, (1,)), "it still counts as the one who has everything"
-
-    play(scenario)
+    store = Store()
+    one, other = Node(store, 1), Node(store, 2)
+    await one.start(controls=alone)
+    if not alone:
+        await other.start(controls=True)
+    put_topic(store, 1, partitions=2 * WRITES_MAX)
+    await asyncio.sleep(TTL_MS / 1000)  # all have seen it, and somebody controls
+    began = asyncio.get_running_loop().time()
+    await one.membership.leave()
+    assert asyncio.get_running_loop().time() - began < 1
+    assert "brokers/1" not in store.entries
+    for index in range(2 * WRITES_MAX):
+        state = decode_state(index, store.entries[state_key(TOPIC_ID, index)].value)
+        assert (state.leader, state.isr) == (NO_BROKER, (1,)), "it still counts as the one who has everything"

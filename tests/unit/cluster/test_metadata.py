@@ -1,7 +1,8 @@
 """The view of a broker: what it missed it lists again (B21), and whoever wrote waits until it is seen."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -27,28 +28,25 @@ class Forgetful(LocalCoordination):
             yield change
 
 
-def run(folder: Path, scenario: Callable[[Forgetful, ClusterMetadata], Awaitable[None]]) -> None:
-    async def main() -> None:
-        store = await Forgetful.open(folder)
-        assert isinstance(store, Forgetful)
-        known = ClusterMetadata(store, {})
-        await known.load()
+@asynccontextmanager
+async def following(folder: Path) -> AsyncIterator[tuple[Forgetful, ClusterMetadata]]:
+    store = await Forgetful.open(folder)
+    assert isinstance(store, Forgetful)
+    known = ClusterMetadata(store, {})
+    await known.load()
 
-        async def note(_: Touched) -> None:
-            await asyncio.sleep(0)
+    async def note(_: Touched) -> None:
+        await asyncio.sleep(0)
 
-        following = asyncio.create_task(known.follow(note))
-        async with asyncio.timeout(30):
-            await scenario(store, known)
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await store.close()
-
-    asyncio.run(main())
+    task = asyncio.create_task(known.follow(note))
+    yield store, known
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.close()
 
 
-def test_b21_what_was_missed_is_listed_again(tmp_path: Path) -> None:
-    async def scenario(store: Forgetful, known: ClusterMetadata) -> None:
+async def test_b21_what_was_missed_is_listed_again(tmp_path: Path) -> None:
+    async with following(tmp_path) as (store, known):
         first = await store.compare_and_put(CONTROLLER, b"1", 0)
         assert first is not None
         await known.caught_up(first)
@@ -66,14 +64,10 @@ def test_b21_what_was_missed_is_listed_again(tmp_path: Path) -> None:
         assert seen == [1, 2, -1], "what is new is seen, and what is gone"
         assert store.gaps == 0
 
-    run(tmp_path, scenario)
 
-
-def test_who_waits_for_what_never_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_for_what_never_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "CATCH_UP_S", 0.01)
 
-    async def scenario(_: Forgetful, known: ClusterMetadata) -> None:
+    async with following(tmp_path) as (_, known):
         with pytest.raises(RequestTimedOut):
             await known.caught_up(1_000_000)
-
-    run(tmp_path, scenario)

@@ -1,36 +1,32 @@
 """Topics, settings, offsets and nodes through the door, in every version."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.unit.doors.door import RawClient, batch, clock_ms, kafka_door, produce_fields, request_part, run
+from tests.support.kafka_server import RawClient, batch, clock_ms, kafka_door, produce_fields, request_part
 
 from tidemill.model import broker_settings, topic_settings
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.wire.kafka.schema import request_class
 
+pytestmark = pytest.mark.event_loop("uvloop")
+
 VERSIONS = {api.key: range(api.versions[0], api.versions[1] + 1) for api in standard_table().listed()}
 
 
-@contextmanager
-def with_door(tmp_path: Path, settings: dict[str, str] | None = None) -> Iterator[Any]:
-    """`yield` takes a coroutine function (client, door) and runs it."""
-
-    def run_with(test: Any) -> None:
-        async def body() -> None:
-            async with kafka_door(tmp_path, settings) as door:
-                client = await RawClient.connect(door)
-                await test(client, door)
-                await client.close()
-
-        run(body)
-
-    yield run_with
+@asynccontextmanager
+async def connected(
+    folder: Path, settings: dict[str, str] | None = None
+) -> AsyncIterator[tuple[RawClient, KafkaServer]]:
+    async with kafka_door(folder, settings) as door:
+        client = await RawClient.connect(door)
+        yield client, door
+        await client.close()
 
 
 def metadata_topics(version: int, *keys: str | UUID) -> tuple[Any, ...]:
@@ -46,8 +42,8 @@ def metadata_topics(version: int, *keys: str | UUID) -> tuple[Any, ...]:
     )
 
 
-def test_metadata_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_metadata_in_every_version(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         topic = await door.broker.topics.create("t", partitions=2)
         for version in VERSIONS[3]:
             for _ in range(2):  # the second answer is the remembered one
@@ -68,12 +64,9 @@ def test_metadata_in_every_version(tmp_path: Path) -> None:
             everything = await client.ask(3, version, topics=None if version >= 1 else ())
             assert [each.name for each in everything.topics] == ["t"]
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_metadata_creates_what_is_missing_where_that_is_wanted(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_metadata_creates_what_is_missing_where_that_is_wanted(tmp_path: Path) -> None:
+    async with connected(tmp_path, {"num.partitions": "4"}) as (client, door):
         told = await client.ask(3, 9, topics=metadata_topics(9, "no"), allow_auto_topic_creation=False)
         assert [topic.error_code for topic in told.topics] == [3]
         told = await client.ask(3, 9, topics=metadata_topics(9, "yes", "a/b", "..", "x" * 250))
@@ -82,20 +75,14 @@ def test_metadata_creates_what_is_missing_where_that_is_wanted(tmp_path: Path) -
         told = await client.ask(3, 1, topics=metadata_topics(1, "old", "__consumer_offsets"))
         assert [topic.error_code for topic in told.topics] == [0, 3]
         assert {topic.name for topic in door.broker.view.topics()} == {"yes", "old"}
-
-    async def never(client: RawClient, door: KafkaServer) -> None:
+    (tmp_path / "other").mkdir()
+    async with connected(tmp_path / "other", {"auto.create.topics.enable": "false"}) as (client, door):
         told = await client.ask(3, 9, topics=metadata_topics(9, "yes"))
         assert [topic.error_code for topic in told.topics] == [3]
 
-    with with_door(tmp_path, {"num.partitions": "4"}) as run_with:
-        run_with(test)
-    with with_door(tmp_path / "other", {"auto.create.topics.enable": "false"}) as run_with:
-        (tmp_path / "other").mkdir()
-        run_with(never)
 
-
-def test_metadata_by_id_and_operations(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_metadata_by_id_and_operations(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         topic = await door.broker.topics.create("t")
         stranger = uuid4()
         told = await client.ask(3, 12, topics=metadata_topics(12, topic.topic_id, stranger))
@@ -106,12 +93,9 @@ def test_metadata_by_id_and_operations(tmp_path: Path) -> None:
         )
         assert told.topics[0].topic_authorized_operations > 0
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_describe_topic_partitions_page_by_page(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_describe_topic_partitions_page_by_page(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         for name, partitions in (("b", 3), ("a", 2), ("c", 1)):
             await door.broker.topics.create(name, partitions=partitions)
         pages, cursor = [], None
@@ -128,9 +112,6 @@ def test_describe_topic_partitions_page_by_page(tmp_path: Path) -> None:
         told = await client.ask(75, 0, topics=asked, response_partition_limit=100)
         assert [(topic.name, topic.error_code) for topic in told.topics] == [("a/b", 17), ("c", 0), ("nobody", 3)]
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
-
 
 def creatable(version: int, name: str, **fields: Any) -> Any:
     configs = tuple(
@@ -141,8 +122,8 @@ def creatable(version: int, name: str, **fields: Any) -> Any:
     return request_part(19, version, "CreatableTopic", name=name, **defaults | fields)
 
 
-def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         for version in VERSIONS[19]:
             name = f"t{version}"
             asked = (creatable(version, name, configs={"retention.ms": "1000"}),)
@@ -176,12 +157,9 @@ def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -> None
         told = await client.ask(20, 6, topics=parts)
         assert [(each.name, each.error_code) for each in told.responses] == [("by-id", 0), (None, 100)]
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_what_create_topics_refuses(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_what_create_topics_refuses(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         await door.broker.topics.create("there")
         cases: dict[str, tuple[dict[str, Any], int]] = {
             "there": ({}, 36),
@@ -213,12 +191,9 @@ def test_what_create_topics_refuses(tmp_path: Path) -> None:
         )
         assert (await client.ask(19, 7, topics=(placed,))).topics[0].error_code == 0
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_partitions_are_added_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_partitions_are_added_in_every_version(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         await door.broker.topics.create("t")
         for version in VERSIONS[37]:
             total = version + 2
@@ -234,17 +209,14 @@ def test_partitions_are_added_in_every_version(tmp_path: Path) -> None:
         assert topic is not None
         assert len(topic.partitions) == 5
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
-
 
 def resource(key: int, version: int, kind: int, name: str, **fields: Any) -> Any:
     part = "DescribeConfigsResource" if key == 32 else "AlterConfigsResource"
     return request_part(key, version, part, resource_type=kind, resource_name=name, **fields)
 
 
-def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
+    async with connected(tmp_path, {"log.segment.bytes": "100000"}) as (client, door):
         await door.broker.topics.create("t", overrides={"retention.ms": "5"})
         for version in VERSIONS[32]:
             asked = tuple(
@@ -282,12 +254,9 @@ def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
         assert [config.name for config in told.results[0].configs] == ["flush.ms"]
         assert told.results[0].configs[0].synonyms == ()
 
-    with with_door(tmp_path, {"log.segment.bytes": "100000"}) as run_with:
-        run_with(test)
 
-
-def test_settings_are_altered(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_settings_are_altered(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         await door.broker.topics.create("t", overrides={"retention.ms": "5"})
 
         def overrides() -> dict[str, str]:
@@ -332,12 +301,9 @@ def test_settings_are_altered(tmp_path: Path) -> None:
             told = await client.ask(33, version, resources=(asked,))
             assert overrides() == {"flush.ms": str(version + 1)}
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path) -> None:
+    async with connected(tmp_path, {"log.cleanup.policy": "compact"}) as (client, door):
         await door.broker.topics.create("t")
         change = request_part(44, 1, "AlterableConfig", name="cleanup.policy", config_operation=2, value="delete")
         await client.ask(44, 1, resources=(resource(44, 1, 2, "t", configs=(change,)),))
@@ -345,12 +311,9 @@ def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path)
         assert topic is not None
         assert dict(topic.overrides) == {"cleanup.policy": "compact,delete"}
 
-    with with_door(tmp_path, {"log.cleanup.policy": "compact"}) as run_with:
-        run_with(test)
 
-
-def test_offsets_are_listed_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_offsets_are_listed_in_every_version(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         await door.broker.topics.create("t")
         before = clock_ms() - 1
         for _ in range(3):
@@ -381,12 +344,9 @@ def test_offsets_are_listed_in_every_version(tmp_path: Path) -> None:
         assert newest.offset in {1, 2}
         assert newest.timestamp > before
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_epochs_and_deleted_records_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_epochs_and_deleted_records_in_every_version(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         await door.broker.topics.create("t")
         for _ in range(10):
             await client.ask(0, 9, **produce_fields(9, "t", 0, batch(b"v")))
@@ -419,14 +379,11 @@ def test_epochs_and_deleted_records_in_every_version(tmp_path: Path) -> None:
         topic = request_part(21, 2, "DeleteRecordsTopic", name="t", partitions=parts)
         assert (await client.ask(21, 2, topics=(topic,))).topics[0].partitions[0].low_watermark == 10
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_the_brokers_own_topics_are_not_for_clients(tmp_path: Path) -> None:
+async def test_the_brokers_own_topics_are_not_for_clients(tmp_path: Path) -> None:
     name = "__consumer_offsets"
 
-    async def test(client: RawClient, door: KafkaServer) -> None:
+    async with connected(tmp_path) as (client, door):
         told = await client.ask(0, 9, **produce_fields(9, name, 0, batch(b"v")))
         assert told.responses[0].partition_responses[0].error_code == 17
         parts = (request_part(21, 2, "DeleteRecordsPartition", partition_index=0, offset=-1),)
@@ -438,12 +395,9 @@ def test_the_brokers_own_topics_are_not_for_clients(tmp_path: Path) -> None:
         assert (await client.ask(20, 5, topic_names=(name,))).responses[0].error_code in {3, 17}
         assert door.broker.view.topics() == []
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_the_cluster_and_its_coordinators_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_the_cluster_and_its_coordinators_in_every_version(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         for version in VERSIONS[60]:
             told = await client.ask(60, version, endpoint_type=1)
             assert (told.error_code, told.cluster_id, told.controller_id) == (0, door.broker.cluster_id, 0)
@@ -463,12 +417,9 @@ def test_the_cluster_and_its_coordinators_in_every_version(tmp_path: Path) -> No
         told = await client.ask(10, 6, coordinator_keys=("g",), key_type=2)
         assert [(each.error_code, each.node_id) for each in told.coordinators] == [(42, -1)]
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_directories_elections_and_reassignments_in_every_version(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_directories_elections_and_reassignments_in_every_version(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         await door.broker.topics.create("t", partitions=2)
         await client.ask(0, 9, **produce_fields(9, "t", 0, batch(b"v")))
         for version in VERSIONS[35]:
@@ -495,15 +446,11 @@ def test_directories_elections_and_reassignments_in_every_version(tmp_path: Path
             assert [each.error_code for each in told.responses[0].partitions] == [0, 39, 85, 3]
         assert (await client.ask(46, 0, topics=None)).topics == ()
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
-
 
 @pytest.mark.parametrize("key", sorted(VERSIONS))
-def test_an_empty_request_of_every_api_and_version_is_answered_or_refused(tmp_path: Path, key: int) -> None:
+async def test_an_empty_request_of_every_api_and_version_is_answered_or_refused(tmp_path: Path, key: int) -> None:
     """Zero in every field, no item in any array: the broker lives on (CVE-2026-83525 was such a request)."""
-
-    async def test(client: RawClient, door: KafkaServer) -> None:
+    async with connected(tmp_path, {"group.min.session.timeout.ms": "1"}) as (client, door):
         for version in VERSIONS[key]:
             if key == 0 and version < 3:
                 continue
@@ -516,12 +463,9 @@ def test_an_empty_request_of_every_api_and_version_is_answered_or_refused(tmp_pa
             await probe.close()
         await client.ask(18, 0)
 
-    with with_door(tmp_path, {"group.min.session.timeout.ms": "1"}) as run_with:
-        run_with(test)
 
-
-def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         topic = await door.broker.topics.create("t", partitions=1)
         both = request_part(3, 12, "MetadataRequestTopic", name="t", topic_id=UUID(int=7))
         told = await client.ask(3, 12, topics=(both,), allow_auto_topic_creation=False)
@@ -531,12 +475,9 @@ def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
         assert {each.error_code for each in told.responses} == {42}
         assert door.broker.view.topic("t") == topic
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_records_of_a_compacted_topic_are_not_deleted_by_their_offsets(tmp_path: Path) -> None:
-    async def test(client: RawClient, door: KafkaServer) -> None:
+async def test_records_of_a_compacted_topic_are_not_deleted_by_their_offsets(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         for policy, code in (("compact", 44), ("compact,delete", 0)):
             await door.broker.topics.create(f"kept-{code}", partitions=1, overrides={"cleanup.policy": policy})
             part = request_part(21, 2, "DeleteRecordsPartition", partition_index=0, offset=-1)
@@ -544,15 +485,9 @@ def test_records_of_a_compacted_topic_are_not_deleted_by_their_offsets(tmp_path:
             told = await client.ask(21, 2, topics=(asked,))
             assert told.topics[0].partitions[0].error_code == code
 
-    with with_door(tmp_path) as run_with:
-        run_with(test)
 
-
-def test_who_leaves_a_group_that_is_not_there_hears_it_of_each_member(tmp_path: Path) -> None:
-    async def test(client: RawClient, _: KafkaServer) -> None:
+async def test_who_leaves_a_group_that_is_not_there_hears_it_of_each_member(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, _):
         leaver = request_part(13, 5, "MemberIdentity", member_id="ada", group_instance_id=None, reason=None)
         told = await client.ask(13, 5, group_id="nobody", members=(leaver,))
         assert (told.error_code, [each.error_code for each in told.members]) == (0, [25])
-
-    with with_door(tmp_path) as run_with:
-        run_with(test)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.unit.doors.door import NOW_MS, kafka_door, run
+from tests.support.kafka_server import NOW_MS, kafka_door
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.records.build import NewRecord, build_batch
@@ -19,6 +19,8 @@ from tidemill.servers.grpc import partition_reads
 from tidemill.servers.grpc.partition_reads import ReadPosition, read_partitions
 from tidemill.sql import remote_state, state_tables
 from tidemill.streams.admission import OPENED_IN_PLACE_BYTES_MAX
+
+pytestmark = pytest.mark.event_loop("uvloop")
 
 BLOCKED_S = 5.0
 TOPIC = "orders"
@@ -50,7 +52,7 @@ async def read_marks_of_scheduled_records(broker: BrokerNode) -> None:
     ("module", "read"),
     [(partition_reads, read_for_grpc), (remote_state, read_age_for_sql), (delivery, read_marks_of_scheduled_records)],
 )
-def test_the_event_loop_runs_while_a_batch_is_opened(
+async def test_the_event_loop_runs_while_a_batch_is_opened(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     module: ModuleType,
@@ -66,19 +68,16 @@ def test_the_event_loop_runs_while_a_batch_is_opened(
 
     monkeypatch.setattr(module, "read_records", slow)
 
-    async def test() -> None:
-        async with kafka_door(tmp_path) as door:
-            await door.broker.topics.create(TOPIC)
-            await door.broker.view.partition(TOPIC, 0).leader.append(bytearray(batch), acks=-1)
-            polling = asyncio.ensure_future(read(door.broker))
-            await asyncio.to_thread(opening.wait, BLOCKED_S)
-            served.set()
-            await polling
-
-    run(test)
+    async with kafka_door(tmp_path) as door:
+        await door.broker.topics.create(TOPIC)
+        await door.broker.view.partition(TOPIC, 0).leader.append(bytearray(batch), acks=-1)
+        polling = asyncio.ensure_future(read(door.broker))
+        await asyncio.to_thread(opening.wait, BLOCKED_S)
+        served.set()
+        await polling
 
 
-def test_records_keep_their_order_wherever_their_batches_are_opened(tmp_path: Path) -> None:
+async def test_records_keep_their_order_wherever_their_batches_are_opened(tmp_path: Path) -> None:
     large = bytes(OPENED_IN_PLACE_BYTES_MAX + 1)
     batches = [
         batch_of(b"0", b"1", codec=Codec.GZIP),
@@ -89,17 +88,14 @@ def test_records_keep_their_order_wherever_their_batches_are_opened(tmp_path: Pa
         batch_of(b"8", codec=Codec.LZ4),
     ]
 
-    async def test() -> None:
-        async with kafka_door(tmp_path) as door:
-            await door.broker.topics.create(TOPIC)
-            partition = door.broker.view.partition(TOPIC, 0)
-            for batch in batches:
-                await partition.leader.append(batch, acks=-1)
-            (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)
-            assert [record.offset for record in found.records] == list(range(1, 9))
-            assert found.next_offset == 9
-            (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 0)], max_records=3, max_wait_ms=0)
-            assert [record.offset for record in found.records] == [0, 1, 2]
-            assert found.next_offset == 3
-
-    run(test)
+    async with kafka_door(tmp_path) as door:
+        await door.broker.topics.create(TOPIC)
+        partition = door.broker.view.partition(TOPIC, 0)
+        for batch in batches:
+            await partition.leader.append(batch, acks=-1)
+        (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)
+        assert [record.offset for record in found.records] == list(range(1, 9))
+        assert found.next_offset == 9
+        (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 0)], max_records=3, max_wait_ms=0)
+        assert [record.offset for record in found.records] == [0, 1, 2]
+        assert found.next_offset == 3

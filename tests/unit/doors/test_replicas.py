@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.unit.doors.door import RawClient, fetch_fields, kafka_door
+from tests.support.kafka_server import RawClient, fetch_fields, kafka_door
 
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable
 from tidemill.client.kafka.peer_connection import PeerConnection
@@ -54,106 +54,90 @@ def wanted(topic_id: uuid.UUID, offset: int, last_epoch: int, epoch: int = 3) ->
     return [PartWanted(topic_id, 0, epoch, offset, last_epoch, 0, 1 << 20)]
 
 
-def test_only_who_knows_the_secret_is_a_peer(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with kafka_door(tmp_path) as door:
-            with pytest.raises(AuthenticationFailed, match="belongs to no cluster"):
-                await peer(door)
-            door.broker.cluster_secret = SECRET
-            with pytest.raises(AuthenticationFailed, match="another cluster secret"):
-                await peer(door, b"of another")
-            connection = await peer(door)
-            connection.close()
-            with pytest.raises(BrokerUnreachable):
-                await Peers(1, lambda _: None, lambda: SECRET, LIMITS).link(0)
-
-    asyncio.run(scenario())
+async def test_only_who_knows_the_secret_is_a_peer(tmp_path: Path) -> None:
+    async with kafka_door(tmp_path) as door:
+        with pytest.raises(AuthenticationFailed, match="belongs to no cluster"):
+            await peer(door)
+        door.broker.cluster_secret = SECRET
+        with pytest.raises(AuthenticationFailed, match="another cluster secret"):
+            await peer(door, b"of another")
+        connection = await peer(door)
+        connection.close()
+        with pytest.raises(BrokerUnreachable):
+            await Peers(1, lambda _: None, lambda: SECRET, LIMITS).link(0)
 
 
-def test_steps_out_of_order_and_wrong_proofs_are_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with kafka_door(tmp_path) as door:
-            door.broker.cluster_secret = SECRET
-            client = await RawClient.connect(door)
-            assert (await client.ask(36, 2, auth_bytes=b"x")).error_code == 34
-            assert (await client.ask(17, 1, mechanism="PLAIN")).error_code == 33
-            for steps in ([b"short"], [b"\0\0\0\x01" + bytes(32), bytes(32)]):
-                assert (await client.ask(17, 1, mechanism="TIDEMILL-CLUSTER")).error_code == 0
-                codes = [(await client.ask(36, 2, auth_bytes=step)).error_code for step in steps]
-                assert codes[-1] == 58
-            answer = await client.ask(1, 12, **fetch_fields(12, "t", {0: 0}, replica_id=1))
-            assert answer.error_code == ClusterAuthorizationFailed.code
-            client.writer.close()
-
-    asyncio.run(scenario())
+async def test_steps_out_of_order_and_wrong_proofs_are_refused(tmp_path: Path) -> None:
+    async with kafka_door(tmp_path) as door:
+        door.broker.cluster_secret = SECRET
+        client = await RawClient.connect(door)
+        assert (await client.ask(36, 2, auth_bytes=b"x")).error_code == 34
+        assert (await client.ask(17, 1, mechanism="PLAIN")).error_code == 33
+        for steps in ([b"short"], [b"\0\0\0\x01" + bytes(32), bytes(32)]):
+            assert (await client.ask(17, 1, mechanism="TIDEMILL-CLUSTER")).error_code == 0
+            codes = [(await client.ask(36, 2, auth_bytes=step)).error_code for step in steps]
+            assert codes[-1] == 58
+        answer = await client.ask(1, 12, **fetch_fields(12, "t", {0: 0}, replica_id=1))
+        assert answer.error_code == ClusterAuthorizationFailed.code
+        client.writer.close()
 
 
-def test_cve_2018_1288_nobody_fetches_as_another_replica(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with kafka_door(tmp_path) as door:
-            door.broker.cluster_secret = SECRET
-            topic_id, partition = await led(door)
-            await partition.leader.append(batch(b"v"), acks=1)
-            link = PeerLink(await peer(door, node_id=1), 2, LIMITS)
-            with pytest.raises(ClusterAuthorizationFailed):
-                await link.fetch(wanted(topic_id, 1, 3))
-            assert partition.high_watermark == 0
-            link.close()
-
-    asyncio.run(scenario())
+async def test_cve_2018_1288_nobody_fetches_as_another_replica(tmp_path: Path) -> None:
+    async with kafka_door(tmp_path) as door:
+        door.broker.cluster_secret = SECRET
+        topic_id, partition = await led(door)
+        await partition.leader.append(batch(b"v"), acks=1)
+        link = PeerLink(await peer(door, node_id=1), 2, LIMITS)
+        with pytest.raises(ClusterAuthorizationFailed):
+            await link.fetch(wanted(topic_id, 1, 3))
+        assert partition.high_watermark == 0
+        link.close()
 
 
-def test_a_replica_reads_past_the_high_watermark_and_moves_it(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with kafka_door(tmp_path) as door:
-            door.broker.cluster_secret = SECRET
-            topic_id, partition = await led(door)
-            appending = asyncio.create_task(partition.leader.append(batch(b"v"), acks=-1))
-            await asyncio.sleep(0)
-            link = PeerLink(await peer(door), 1, LIMITS)
-            (first,) = await link.fetch(wanted(topic_id, 0, -1))
-            assert (first.error_code, first.high_watermark, len(first.records) > 60) == (0, 0, True)
-            assert not appending.done()
-            (second,) = await link.fetch(wanted(topic_id, 1, 3))
-            assert (await appending).base_offset == 0
-            assert (second.high_watermark, len(second.records)) == (1, 0)
-            await _refusals(link, topic_id)
-            link.close()
-
-    asyncio.run(scenario())
+async def test_a_replica_reads_past_the_high_watermark_and_moves_it(tmp_path: Path) -> None:
+    async with kafka_door(tmp_path) as door:
+        door.broker.cluster_secret = SECRET
+        topic_id, partition = await led(door)
+        appending = asyncio.create_task(partition.leader.append(batch(b"v"), acks=-1))
+        await asyncio.sleep(0)
+        link = PeerLink(await peer(door), 1, LIMITS)
+        (first,) = await link.fetch(wanted(topic_id, 0, -1))
+        assert (first.error_code, first.high_watermark, len(first.records) > 60) == (0, 0, True)
+        assert not appending.done()
+        (second,) = await link.fetch(wanted(topic_id, 1, 3))
+        assert (await appending).base_offset == 0
+        assert (second.high_watermark, len(second.records)) == (1, 0)
+        await _refusals(link, topic_id)
+        link.close()
 
 
-def test_a_fetch_that_waits_for_much_is_answered_when_that_much_is_committed(
+async def test_a_fetch_that_waits_for_much_is_answered_when_that_much_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when the bytes were there before it came, and few have come since."""
+    waits, watch = asyncio.Event(), PartitionReader.watch
 
-    async def scenario() -> None:
-        waits, watch = asyncio.Event(), PartitionReader.watch
+    def watched(reader: PartitionReader, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
+        waits.set()
+        return watch(reader, wake, replica=replica)
 
-        def watched(reader: PartitionReader, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
-            waits.set()
-            return watch(reader, wake, replica=replica)
-
-        monkeypatch.setattr(PartitionReader, "watch", watched)
-        async with kafka_door(tmp_path) as door:
-            door.broker.cluster_secret = SECRET
-            topic_id, partition = await led(door)
-            await partition.leader.append(batch(bytes(5_000)), acks=1)
-            reader = await RawClient.connect(door)
-            asked = fetch_fields(12, "t", {0: 0}, max_wait_ms=600_000, min_bytes=4_000)
-            fetching = asyncio.create_task(reader.ask(1, 12, **asked))
-            await asyncio.wait_for(waits.wait(), 10)
-            await partition.leader.append(batch(b"few"), acks=1)
-            link = PeerLink(await peer(door), 1, LIMITS)
-            await link.fetch(wanted(topic_id, 2, 3))
-            assert partition.high_watermark == 2
-            (given,) = (await asyncio.wait_for(fetching, 10)).responses[0].partitions
-            assert (given.high_watermark, len(given.records) > 5_000) == (2, True)
-            link.close()
-            reader.writer.close()
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(PartitionReader, "watch", watched)
+    async with kafka_door(tmp_path) as door:
+        door.broker.cluster_secret = SECRET
+        topic_id, partition = await led(door)
+        await partition.leader.append(batch(bytes(5_000)), acks=1)
+        reader = await RawClient.connect(door)
+        asked = fetch_fields(12, "t", {0: 0}, max_wait_ms=600_000, min_bytes=4_000)
+        fetching = asyncio.create_task(reader.ask(1, 12, **asked))
+        await asyncio.wait_for(waits.wait(), 10)
+        await partition.leader.append(batch(b"few"), acks=1)
+        link = PeerLink(await peer(door), 1, LIMITS)
+        await link.fetch(wanted(topic_id, 2, 3))
+        assert partition.high_watermark == 2
+        (given,) = (await asyncio.wait_for(fetching, 10)).responses[0].partitions
+        assert (given.high_watermark, len(given.records) > 5_000) == (2, True)
+        link.close()
+        reader.writer.close()
 
 
 async def _refusals(link: PeerLink, topic_id: uuid.UUID) -> None:
@@ -167,49 +151,43 @@ async def _refusals(link: PeerLink, topic_id: uuid.UUID) -> None:
     assert (beyond.error_code, beyond.log_start_offset) == (OffsetOutOfRange.code, 0)
 
 
-def test_a_waiting_replica_is_woken_by_a_write(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with kafka_door(tmp_path) as door:
-            door.broker.cluster_secret = SECRET
-            topic_id, partition = await led(door)
-            link = PeerLink(await peer(door), 1, LIMITS._replace(max_wait_ms=20_000))
-            waiting = asyncio.create_task(link.fetch(wanted(topic_id, 0, -1)))
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
-            await partition.leader.append(batch(b"v"), acks=1)
-            async with asyncio.timeout(5):
-                assert (await waiting)[0].records
-            link.close()
-
-    asyncio.run(scenario())
+async def test_a_waiting_replica_is_woken_by_a_write(tmp_path: Path) -> None:
+    async with kafka_door(tmp_path) as door:
+        door.broker.cluster_secret = SECRET
+        topic_id, partition = await led(door)
+        link = PeerLink(await peer(door), 1, LIMITS._replace(max_wait_ms=20_000))
+        waiting = asyncio.create_task(link.fetch(wanted(topic_id, 0, -1)))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await partition.leader.append(batch(b"v"), acks=1)
+        async with asyncio.timeout(5):
+            assert (await waiting)[0].records
+        link.close()
 
 
-def test_a_fetcher_copies_over_a_real_connection_and_survives_its_loss(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with kafka_door(tmp_path) as door:
-            door.broker.cluster_secret = SECRET
-            topic_id, leader = await led(door)
-            follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
-            await follower.follower.follow(TERM)
-            peers = Peers(1, lambda _: door.address, lambda: SECRET, LIMITS)
-            links: list[PeerLink] = []
+async def test_a_fetcher_copies_over_a_real_connection_and_survives_its_loss(tmp_path: Path) -> None:
+    async with kafka_door(tmp_path) as door:
+        door.broker.cluster_secret = SECRET
+        topic_id, leader = await led(door)
+        follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
+        await follower.follower.follow(TERM)
+        peers = Peers(1, lambda _: door.address, lambda: SECRET, LIMITS)
+        links: list[PeerLink] = []
 
-            async def connect(node_id: int) -> PeerLink:
-                links.append(await peers.link(node_id))
-                return links[-1]
+        async def connect(node_id: int) -> PeerLink:
+            links.append(await peers.link(node_id))
+            return links[-1]
 
-            fetchers = ReplicaFetchers(connect)
-            fetchers.follow(Copy(topic_id, follower), 0)
-            async with asyncio.timeout(20):
-                assert (await leader.leader.append(batch(b"one"), acks=-1)).base_offset == 0
-                links[0].close()
-                assert (await leader.leader.append(batch(b"two"), acks=-1)).base_offset == 1
-            assert follower.log_end_offset == 2
-            assert len(links) == 2
-            await fetchers.close()
-            await follower.close()
-
-    asyncio.run(scenario())
+        fetchers = ReplicaFetchers(connect)
+        fetchers.follow(Copy(topic_id, follower), 0)
+        async with asyncio.timeout(20):
+            assert (await leader.leader.append(batch(b"one"), acks=-1)).base_offset == 0
+            links[0].close()
+            assert (await leader.leader.append(batch(b"two"), acks=-1)).base_offset == 1
+        assert follower.log_end_offset == 2
+        assert len(links) == 2
+        await fetchers.close()
+        await follower.close()
 
 
 class _Quiet:
@@ -227,20 +205,17 @@ class _Quiet:
         self._log.append(-1)
 
 
-def test_a_partition_that_comes_does_not_wait_for_a_quiet_one() -> None:
-    async def scenario() -> None:
-        log: list[int] = []
+async def test_a_partition_that_comes_does_not_wait_for_a_quiet_one() -> None:
+    log: list[int] = []
 
-        async def connect(_: int) -> _Quiet:
-            return _Quiet(log)
+    async def connect(_: int) -> _Quiet:
+        return _Quiet(log)
 
-        fetcher = Fetcher(0, connect, 1024, Supervisor())
-        for index in range(2):
-            follower = await opener(MemoryLogStore(), lambda: 1)("t", index, parse({}), 0)
-            await follower.follower.follow(TERM)
-            fetcher.add(Copy(uuid.uuid4(), follower))
-            await asyncio.sleep(0.05)
-        assert log == [1, -1, 2]
-        await fetcher.close()
-
-    asyncio.run(scenario())
+    fetcher = Fetcher(0, connect, 1024, Supervisor())
+    for index in range(2):
+        follower = await opener(MemoryLogStore(), lambda: 1)("t", index, parse({}), 0)
+        await follower.follower.follow(TERM)
+        fetcher.add(Copy(uuid.uuid4(), follower))
+        await asyncio.sleep(0.05)
+    assert log == [1, -1, 2]
+    await fetcher.close()

@@ -1,6 +1,5 @@
 """Fetch sessions as a table of rules."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
@@ -28,10 +27,10 @@ async def without_pauses(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
-def begin(
+async def begin(
     table: FetchSessions, request: FetchRequest, version: int, now: float
 ) -> tuple[FetchSession | None, list[FetchedPartition]]:
-    return asyncio.run(table.begin(request, version, now, without_pauses))
+    return await table.begin(request, version, now, without_pauses)
 
 
 def news(session: FetchSession, outcomes: Iterable[tuple[str, FetchOutcome]]) -> list[int]:
@@ -47,63 +46,63 @@ def offsets(wanted: list[FetchedPartition]) -> dict[int, int]:
     return {each.partition.partition: each.partition.offset for each in wanted}
 
 
-def test_no_session() -> None:
+async def test_no_session() -> None:
     table = fresh()
-    session, wanted = begin(table, ask(0, -1, {0: 5}), VERSION, 0.0)
+    session, wanted = await begin(table, ask(0, -1, {0: 5}), VERSION, 0.0)
     assert session is None
     assert offsets(wanted) == {0: 5}
     assert len(table) == 0
 
 
-def test_the_life_of_a_session() -> None:
+async def test_the_life_of_a_session() -> None:
     table = fresh()
-    session, _ = begin(table, ask(0, 0, {0: 0, 1: 0}), VERSION, 0.0)
+    session, _ = await begin(table, ask(0, 0, {0: 0, 1: 0}), VERSION, 0.0)
     assert session is not None
-    _, wanted = begin(table, ask(session.session_id, 1, {1: 7, 2: 3}, forgotten=[0]), VERSION, 1.0)
+    _, wanted = await begin(table, ask(session.session_id, 1, {1: 7, 2: 3}, forgotten=[0]), VERSION, 1.0)
     assert offsets(wanted) == {1: 7, 2: 3}
-    _, wanted = begin(table, ask(session.session_id, 2), VERSION, 2.0)
+    _, wanted = await begin(table, ask(session.session_id, 2), VERSION, 2.0)
     assert offsets(wanted) == {1: 7, 2: 3}
-    closing, wanted = begin(table, ask(session.session_id, -1), VERSION, 3.0)
+    closing, wanted = await begin(table, ask(session.session_id, -1), VERSION, 3.0)
     assert closing is None
     assert wanted == []
     assert len(table) == 0
 
 
-def test_errors() -> None:
+async def test_errors() -> None:
     table = fresh()
-    session, _ = begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
+    session, _ = await begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
     assert session is not None
     with pytest.raises(FetchSessionIdNotFound):
-        begin(table, ask(7, 1), VERSION, 0.0)
+        await begin(table, ask(7, 1), VERSION, 0.0)
     for epoch in (2, 5):
         with pytest.raises(InvalidFetchSessionEpoch):
-            begin(table, ask(session.session_id, epoch), VERSION, 0.0)
+            await begin(table, ask(session.session_id, epoch), VERSION, 0.0)
     with pytest.raises(FetchSessionTopicIdError):
-        begin(table, ask(session.session_id, 1), 13, 0.0)
+        await begin(table, ask(session.session_id, 1), 13, 0.0)
 
 
-def test_a_full_fetch_takes_the_place_of_the_old_session() -> None:
+async def test_a_full_fetch_takes_the_place_of_the_old_session() -> None:
     table = fresh()
-    first, _ = begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
+    first, _ = await begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
     assert first is not None
-    second, _ = begin(table, ask(first.session_id, 0, {0: 0}), VERSION, 0.0)
+    second, _ = await begin(table, ask(first.session_id, 0, {0: 0}), VERSION, 0.0)
     assert second is not None
     assert second.session_id != first.session_id
     assert len(table) == 1
 
 
-def test_the_epoch_wraps_to_1() -> None:
+async def test_the_epoch_wraps_to_1() -> None:
     table = fresh()
-    session, _ = begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
+    session, _ = await begin(table, ask(0, 0, {0: 0}), VERSION, 0.0)
     assert session is not None
     session.epoch = 2**31 - 1
-    begin(table, ask(session.session_id, 2**31 - 1), VERSION, 0.0)
-    begin(table, ask(session.session_id, 1), VERSION, 0.0)
+    await begin(table, ask(session.session_id, 2**31 - 1), VERSION, 0.0)
+    await begin(table, ask(session.session_id, 1), VERSION, 0.0)
 
 
-def test_only_news_are_told_and_what_gave_records_goes_last() -> None:
+async def test_only_news_are_told_and_what_gave_records_goes_last() -> None:
     table = fresh()
-    session, _ = begin(table, ask(0, 0, {0: 0, 1: 0, 2: 0}), VERSION, 0.0)
+    session, _ = await begin(table, ask(0, 0, {0: 0, 1: 0, 2: 0}), VERSION, 0.0)
     assert session is not None
     quiet = [("t", FetchOutcome(index, 0, 10, 10, 0)) for index in range(3)]
     assert news(session, quiet) == [0, 1, 2]
@@ -115,14 +114,14 @@ def test_only_news_are_told_and_what_gave_records_goes_last() -> None:
     assert news(session, failed) == news(session, failed) == [1]
 
 
-def test_the_table_is_bounded_and_unused_sessions_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_table_is_bounded_and_unused_sessions_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "SESSIONS_MAX", 3)
     table = fresh()
     for second in range(3):
-        begin(table, ask(0, 0, {0: 0}), VERSION, float(second))
-    refused, wanted = begin(table, ask(0, 0, {0: 9}), VERSION, 10.0)
+        await begin(table, ask(0, 0, {0: 0}), VERSION, float(second))
+    refused, wanted = await begin(table, ask(0, 0, {0: 9}), VERSION, 10.0)
     assert refused is None
     assert offsets(wanted) == {0: 9}
-    taken, _ = begin(table, ask(0, 0, {0: 0}), VERSION, fetch_sessions.UNUSED_S + 1)
+    taken, _ = await begin(table, ask(0, 0, {0: 0}), VERSION, fetch_sessions.UNUSED_S + 1)
     assert taken is not None
     assert len(table) == 3

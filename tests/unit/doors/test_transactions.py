@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.doors.door import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part, run
+from tests.support.kafka_server import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.topics import TopicPartition
 from tidemill.transactions.core.state import ProducerIdAndEpoch
+
+pytestmark = pytest.mark.event_loop("uvloop")
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 22, 24, 25, 26, 28
 DESCRIBE_PRODUCERS, DESCRIBE, LIST = 61, 65, 66
@@ -112,173 +114,149 @@ def committed(broker: BrokerNode) -> list[int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS[INIT])
-def test_identities_in_every_version(tmp_path: Path, version: int) -> None:
-    async def test() -> None:
-        async with client_of(tmp_path) as (client, _):
-            plain = [await init(client, None, version) for _ in range(2)]
-            assert [answer.error_code for answer in plain] == [0, 0]
-            assert plain[0].producer_id != plain[1].producer_id
-            named = [await init(client, "a", version) for _ in range(2)]
-            assert named[0].producer_id == named[1].producer_id
-            assert [answer.producer_epoch for answer in named] == [0, 1]
-            late = await client.ask(INIT, version, transactional_id="a", transaction_timeout=timedelta(hours=1))
-            assert int(late.error_code) == 50
-            nameless = await init(client, "", version)
-            assert int(nameless.error_code) == 42
-            endless = await init(client, "a" * 30_000, version)
-            assert int(endless.error_code) == 42
-
-    run(test)
+async def test_identities_in_every_version(tmp_path: Path, version: int) -> None:
+    async with client_of(tmp_path) as (client, _):
+        plain = [await init(client, None, version) for _ in range(2)]
+        assert [answer.error_code for answer in plain] == [0, 0]
+        assert plain[0].producer_id != plain[1].producer_id
+        named = [await init(client, "a", version) for _ in range(2)]
+        assert named[0].producer_id == named[1].producer_id
+        assert [answer.producer_epoch for answer in named] == [0, 1]
+        late = await client.ask(INIT, version, transactional_id="a", transaction_timeout=timedelta(hours=1))
+        assert int(late.error_code) == 50
+        nameless = await init(client, "", version)
+        assert int(nameless.error_code) == 42
+        endless = await init(client, "a" * 30_000, version)
+        assert int(endless.error_code) == 42
 
 
-def test_a_transaction_in_every_version(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with client_of(tmp_path) as (client, broker):
-            for version in range(6):
-                name = f"tx-{version}"
-                who = await init(client, name)
-                assert await add(client, name, who, min(version, 3), 0, 1) == [0, 0]
-                assert await add_offsets(client, name, who, min(version, 4)) == 0
-                assert await stage(client, name, who, version, 10 + version) == [0]
-                assert committed(broker) == [9 + version if version else -1]
-                done = await end(client, name, who, version)
-                assert int(done.error_code) == 0
-                assert committed(broker) == [10 + version]
-                if version >= 5:
-                    assert (done.producer_id, done.producer_epoch) == (who.producer_id, who.producer_epoch + 1)
-                again = await end(client, name, who, version)
-                assert int(again.error_code) == 0
-                other = await end(client, name, who, version, commit=False)
-                assert int(other.error_code) == 48
-
-    run(test)
+async def test_a_transaction_in_every_version(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, broker):
+        for version in range(6):
+            name = f"tx-{version}"
+            who = await init(client, name)
+            assert await add(client, name, who, min(version, 3), 0, 1) == [0, 0]
+            assert await add_offsets(client, name, who, min(version, 4)) == 0
+            assert await stage(client, name, who, version, 10 + version) == [0]
+            assert committed(broker) == [9 + version if version else -1]
+            done = await end(client, name, who, version)
+            assert int(done.error_code) == 0
+            assert committed(broker) == [10 + version]
+            if version >= 5:
+                assert (done.producer_id, done.producer_epoch) == (who.producer_id, who.producer_epoch + 1)
+            again = await end(client, name, who, version)
+            assert int(again.error_code) == 0
+            other = await end(client, name, who, version, commit=False)
+            assert int(other.error_code) == 48
 
 
 @pytest.mark.parametrize("key", FENCED_FROM)
-def test_a_zombie_is_told_in_the_words_of_its_version(tmp_path: Path, key: int) -> None:
-    async def test() -> None:
-        async with client_of(tmp_path) as (client, _):
-            zombie = await init(client, "a")
-            await init(client, "a")
-            for version in VERSIONS[key]:
-                wanted = PRODUCER_FENCED if version >= FENCED_FROM[key] else INVALID_PRODUCER_EPOCH
-                if key == INIT:
-                    if version < 3:  # these cannot say who they are, so they are never zombies
-                        continue
-                    given = {"producer_id": zombie.producer_id, "producer_epoch": zombie.producer_epoch}
-                    code = int((await init(client, "a", version, **given)).error_code)
-                elif key == ADD_PARTITIONS:
-                    [code] = await add(client, "a", zombie, version, 0)
-                elif key == ADD_OFFSETS:
-                    code = await add_offsets(client, "a", zombie, version)
-                else:
-                    code = int((await end(client, "a", zombie, version)).error_code)
-                assert code == wanted, f"version {version}"
-
-    run(test)
+async def test_a_zombie_is_told_in_the_words_of_its_version(tmp_path: Path, key: int) -> None:
+    async with client_of(tmp_path) as (client, _):
+        zombie = await init(client, "a")
+        await init(client, "a")
+        for version in VERSIONS[key]:
+            wanted = PRODUCER_FENCED if version >= FENCED_FROM[key] else INVALID_PRODUCER_EPOCH
+            if key == INIT:
+                if version < 3:  # these cannot say who they are, so they are never zombies
+                    continue
+                given = {"producer_id": zombie.producer_id, "producer_epoch": zombie.producer_epoch}
+                code = int((await init(client, "a", version, **given)).error_code)
+            elif key == ADD_PARTITIONS:
+                [code] = await add(client, "a", zombie, version, 0)
+            elif key == ADD_OFFSETS:
+                code = await add_offsets(client, "a", zombie, version)
+            else:
+                code = int((await end(client, "a", zombie, version)).error_code)
+            assert code == wanted, f"version {version}"
 
 
-def test_a_zombie_can_neither_write_nor_stage(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with client_of(tmp_path) as (client, broker):
-            zombie = await init(client, "a")
-            assert await add(client, "a", zombie, 3, 0) == [0]
-            assert await write(client, "a", zombie, 11) == 0
-            first = await init(client, "a")
-            assert int(first.error_code) == 51
-            for version in (9, 11, 12):
-                assert await write(client, "a", zombie, version, sequence=1) == INVALID_PRODUCER_EPOCH
-            for version in VERSIONS[COMMIT_OFFSETS]:
-                assert await stage(client, "a", zombie, version, 5) == [INVALID_PRODUCER_EPOCH]
-            assert broker.view.partition("t", 0).last_stable_offset == 2
-            assert committed(broker) == [-1]
-
-    run(test)
+async def test_a_zombie_can_neither_write_nor_stage(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, broker):
+        zombie = await init(client, "a")
+        assert await add(client, "a", zombie, 3, 0) == [0]
+        assert await write(client, "a", zombie, 11) == 0
+        first = await init(client, "a")
+        assert int(first.error_code) == 51
+        for version in (9, 11, 12):
+            assert await write(client, "a", zombie, version, sequence=1) == INVALID_PRODUCER_EPOCH
+        for version in VERSIONS[COMMIT_OFFSETS]:
+            assert await stage(client, "a", zombie, version, 5) == [INVALID_PRODUCER_EPOCH]
+        assert broker.view.partition("t", 0).last_stable_offset == 2
+        assert committed(broker) == [-1]
 
 
-def test_a_partition_joins_by_being_written_from_version_12_on(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with client_of(tmp_path) as (client, broker):
-            who = await init(client, "a")
-            assert await write(client, "a", who, 10) == 48
-            assert await write(client, "a", who, 11) == 120
-            assert await write(client, "a", who, 12) == 0
-            assert broker.transactions.describe("a").partitions == {TopicPartition("t", 0)}
-            assert await stage(client, "a", who, 3, 5) == [48]
-            assert await stage(client, "a", who, 4, 5) == [120]
-            assert await stage(client, "a", who, 5, 5) == [0]
-            following = await end(client, "a", who, 5)
-            assert following.producer_epoch == who.producer_epoch + 1
-            assert await write(client, "a", who, 12, sequence=1) == INVALID_PRODUCER_EPOCH
-            assert await write(client, "a", following, 12) == 0
-            assert broker.view.partition("t", 0).last_stable_offset == 2
-
-    run(test)
+async def test_a_partition_joins_by_being_written_from_version_12_on(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, broker):
+        who = await init(client, "a")
+        assert await write(client, "a", who, 10) == 48
+        assert await write(client, "a", who, 11) == 120
+        assert await write(client, "a", who, 12) == 0
+        assert broker.transactions.describe("a").partitions == {TopicPartition("t", 0)}
+        assert await stage(client, "a", who, 3, 5) == [48]
+        assert await stage(client, "a", who, 4, 5) == [120]
+        assert await stage(client, "a", who, 5, 5) == [0]
+        following = await end(client, "a", who, 5)
+        assert following.producer_epoch == who.producer_epoch + 1
+        assert await write(client, "a", who, 12, sequence=1) == INVALID_PRODUCER_EPOCH
+        assert await write(client, "a", following, 12) == 0
+        assert broker.view.partition("t", 0).last_stable_offset == 2
 
 
-def test_unknown_partitions_join_nothing(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with client_of(tmp_path) as (client, broker):
-            who = await init(client, "a")
-            for version in VERSIONS[ADD_PARTITIONS]:
-                assert await add(client, "a", who, version, 0, 7) == [55, 3]
-                assert await add(client, "a", who, version, 0, topic="missing") == [3]
-                assert await add(client, "", who, version, 0) == [42]
-                assert await add(client, "unknown", who, version, 0) == [49]
-            assert broker.transactions.describe("a").partitions == frozenset()
-            assert await stage(client, "a", who, 5, 5, partition_index=9) == [3]
-            assert await stage(client, "a", who, 5, 5, committed_metadata="x" * 5000) == [12]
-            assert await add_offsets(client, "a", who, 4, group="") == 24
-
-    run(test)
+async def test_unknown_partitions_join_nothing(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, broker):
+        who = await init(client, "a")
+        for version in VERSIONS[ADD_PARTITIONS]:
+            assert await add(client, "a", who, version, 0, 7) == [55, 3]
+            assert await add(client, "a", who, version, 0, topic="missing") == [3]
+            assert await add(client, "", who, version, 0) == [42]
+            assert await add(client, "unknown", who, version, 0) == [49]
+        assert broker.transactions.describe("a").partitions == frozenset()
+        assert await stage(client, "a", who, 5, 5, partition_index=9) == [3]
+        assert await stage(client, "a", who, 5, 5, committed_metadata="x" * 5000) == [12]
+        assert await add_offsets(client, "a", who, 4, group="") == 24
 
 
-def test_admin_apis(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with client_of(tmp_path) as (client, broker):
-            who = await init(client, "a")
-            await init(client, "b")
-            assert await write(client, "a", who, 12) == 0
-            described = await client.ask(DESCRIBE, 0, transactional_ids=("a", "missing", ""))
-            assert [(int(each.error_code), each.transaction_state) for each in described.transaction_states] == [
-                (0, "Ongoing"),
-                (105, ""),
-                (42, ""),
+async def test_admin_apis(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, broker):
+        who = await init(client, "a")
+        await init(client, "b")
+        assert await write(client, "a", who, 12) == 0
+        described = await client.ask(DESCRIBE, 0, transactional_ids=("a", "missing", ""))
+        assert [(int(each.error_code), each.transaction_state) for each in described.transaction_states] == [
+            (0, "Ongoing"),
+            (105, ""),
+            (42, ""),
+        ]
+        [topic] = described.transaction_states[0].topics
+        assert (topic.topic, topic.partitions) == ("t", (0,))
+        for version in (0, 1):
+            listed = await client.ask(LIST, version, state_filters=("Ongoing", "Weird"))
+            assert [each.transactional_id for each in listed.transaction_states] == ["a"]
+            assert listed.unknown_state_filters == ("Weird",)
+        entry = request_part(DESCRIBE_PRODUCERS, 0, "TopicRequest", name="t", partition_indexes=(0, 1, 9))
+        told = await client.ask(DESCRIBE_PRODUCERS, 0, topics=(entry,))
+        [topic] = told.topics
+        assert [int(part.error_code) for part in topic.partitions] == [0, 0, 3]
+        [producer] = topic.partitions[0].active_producers
+        assert (producer.producer_id, producer.current_txn_start_offset) == (who.producer_id, 0)
+        assert broker.transactions.describe("a").identity == ProducerIdAndEpoch(who.producer_id, 0)
+
+
+async def test_fetch_tells_readers_of_committed_records_what_to_drop(tmp_path: Path) -> None:
+    async with client_of(tmp_path) as (client, broker):
+        who = await init(client, "a")
+        assert await write(client, "a", who, 12) == 0
+        for version in (4, 11, 12):
+            answer = await client.ask(1, version, **fetch_fields(version, "t", {0: 0}, isolation_level=1))
+            [part] = answer.responses[0].partitions
+            assert (part.last_stable_offset, part.records or b"") == (0, b"")
+        await end(client, "a", who, 5, commit=False)
+        for version in (4, 11, 12):
+            answer = await client.ask(1, version, **fetch_fields(version, "t", {0: 0}, isolation_level=1))
+            [part] = answer.responses[0].partitions
+            assert part.last_stable_offset == 2
+            assert [(each.producer_id, each.first_offset) for each in part.aborted_transactions] == [
+                (who.producer_id, 0)
             ]
-            [topic] = described.transaction_states[0].topics
-            assert (topic.topic, topic.partitions) == ("t", (0,))
-            for version in (0, 1):
-                listed = await client.ask(LIST, version, state_filters=("Ongoing", "Weird"))
-                assert [each.transactional_id for each in listed.transaction_states] == ["a"]
-                assert listed.unknown_state_filters == ("Weird",)
-            entry = request_part(DESCRIBE_PRODUCERS, 0, "TopicRequest", name="t", partition_indexes=(0, 1, 9))
-            told = await client.ask(DESCRIBE_PRODUCERS, 0, topics=(entry,))
-            [topic] = told.topics
-            assert [int(part.error_code) for part in topic.partitions] == [0, 0, 3]
-            [producer] = topic.partitions[0].active_producers
-            assert (producer.producer_id, producer.current_txn_start_offset) == (who.producer_id, 0)
-            assert broker.transactions.describe("a").identity == ProducerIdAndEpoch(who.producer_id, 0)
-
-    run(test)
-
-
-def test_fetch_tells_readers_of_committed_records_what_to_drop(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with client_of(tmp_path) as (client, broker):
-            who = await init(client, "a")
-            assert await write(client, "a", who, 12) == 0
-            for version in (4, 11, 12):
-                answer = await client.ask(1, version, **fetch_fields(version, "t", {0: 0}, isolation_level=1))
-                [part] = answer.responses[0].partitions
-                assert (part.last_stable_offset, part.records or b"") == (0, b"")
-            await end(client, "a", who, 5, commit=False)
-            for version in (4, 11, 12):
-                answer = await client.ask(1, version, **fetch_fields(version, "t", {0: 0}, isolation_level=1))
-                [part] = answer.responses[0].partitions
-                assert part.last_stable_offset == 2
-                assert [(each.producer_id, each.first_offset) for each in part.aborted_transactions] == [
-                    (who.producer_id, 0)
-                ]
-            assert broker.view.partition("t", 0).last_stable_offset == 2
-
-    run(test)
+        assert broker.view.partition("t", 0).last_stable_offset == 2

@@ -40,7 +40,7 @@ async def ups(session: str) -> AsyncIterator[wire.WorkUp]:
     await asyncio.Event().wait()  # the consumer waits for the outcome
 
 
-def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
+async def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
     sessions = ClientSessions(lambda: "s")
     sessions.open(wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline="later", id="worker"))
 
@@ -50,4 +50,4 @@ def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
                 pass
 
     with pytest.raises(StoreUnavailable, match="unexpected error"):
-        asyncio.run(consume())
+        await consume()

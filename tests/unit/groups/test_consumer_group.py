@@ -1,7 +1,7 @@
 """Consumer groups of KIP-848: reconciliation, fencing, static members, patterns, changes of topics and of kind."""
 
 import pytest
-from tests.unit.groups.stage import Stage
+from tests.support.group_stage import Stage
 
 from tidemill.groups.core.consumer_group import MemberState, reconcile
 from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest, decision_size

@@ -1,10 +1,12 @@
 """The coordinator: turns, the journal before the answer, timers, start and end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import pytest
+from tests.support.waiting import eventually_async
 
 from tidemill.coordinator.placement import take_over
 from tidemill.groups.coordinator import GroupCoordinator
@@ -129,173 +131,148 @@ class Lab:
         return self.groups.fetch(group, [T0])[0].offset
 
 
-def play(scene: Callable[[Lab], Awaitable[None]], journal: FakeJournal | None = None, **options: GroupLimits) -> None:
-    async def run() -> None:
-        lab = Lab(journal or FakeJournal(), **options)
-        await lab.start()
-        try:
-            await asyncio.wait_for(scene(lab), WAIT_S)
-        finally:
-            lab.journal.gate.set()
-            await lab.groups.close()
-
-    asyncio.run(run())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - any condition, not an event of ours
-        await asyncio.sleep(0.001)
-
-
-def test_before_the_start_nothing_is_answered_and_after_the_end_neither() -> None:
-    async def run() -> None:
-        lab = Lab(FakeJournal())
-        for ask in (lambda: lab.groups.fetch("g", None), lab.groups.group_ids):
-            with pytest.raises(CoordinatorLoadInProgress):
-                ask()
-        await lab.start()
-        lab.groups.fetch("g", None)
+@asynccontextmanager
+async def running_lab(journal: FakeJournal | None = None, **options: GroupLimits) -> AsyncIterator[Lab]:
+    lab = Lab(journal or FakeJournal(), **options)
+    await lab.start()
+    try:
+        yield lab
+    finally:
+        lab.journal.gate.set()
         await lab.groups.close()
-        with pytest.raises(NotCoordinator):
-            lab.groups.fetch("g", None)
-        with pytest.raises(NotCoordinator):
-            await lab.groups.commit("g", [])
-
-    asyncio.run(run())
 
 
-def test_the_answer_comes_after_the_journal() -> None:
-    async def scene(lab: Lab) -> None:
-        joined = await lab.enter("g", "a")
-        lab.journal.gate.clear()
-        sync = asyncio.ensure_future(lab.groups.sync(SyncRequest("g", joined.generation, joined.member_id)))
-        commit = asyncio.ensure_future(lab.groups.commit("other", [OffsetCommit("t", 0, 5)]))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not sync.done()
-        assert not commit.done()
-        assert lab.committed("other") == -1
-        assert lab.groups.describe("g").state == "CompletingRebalance"
-        lab.journal.gate.set()
-        await sync
-        await commit
-        assert lab.committed("other") == 5
-        assert lab.groups.describe("g").state == "Stable"
-
-    play(scene)
+@pytest.fixture
+async def lab() -> AsyncIterator[Lab]:
+    async with running_lab() as running:
+        yield running
 
 
-def test_commits_share_a_batch_and_keep_their_order() -> None:
-    async def scene(lab: Lab) -> None:
-        lab.journal.gate.clear()
-        commits = [
-            asyncio.ensure_future(lab.groups.commit("g", [OffsetCommit("t", 0, offset)])) for offset in range(1, 101)
-        ]
-        await asyncio.sleep(0.01)
-        lab.journal.gate.set()
-        await asyncio.gather(*commits)
-        assert lab.committed("g") == 100
-        assert len(lab.journal.batches) <= 3
+async def test_before_the_start_nothing_is_answered_and_after_the_end_neither() -> None:
+    lab = Lab(FakeJournal())
+    for ask in (lambda: lab.groups.fetch("g", None), lab.groups.group_ids):
+        with pytest.raises(CoordinatorLoadInProgress):
+            ask()
+    await lab.start()
+    lab.groups.fetch("g", None)
+    await lab.groups.close()
+    with pytest.raises(NotCoordinator):
+        lab.groups.fetch("g", None)
+    with pytest.raises(NotCoordinator):
+        await lab.groups.commit("g", [])
 
-    play(scene)
+
+async def test_the_answer_comes_after_the_journal(lab: Lab) -> None:
+    joined = await lab.enter("g", "a")
+    lab.journal.gate.clear()
+    sync = asyncio.ensure_future(lab.groups.sync(SyncRequest("g", joined.generation, joined.member_id)))
+    commit = asyncio.ensure_future(lab.groups.commit("other", [OffsetCommit("t", 0, 5)]))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not sync.done()
+    assert not commit.done()
+    assert lab.committed("other") == -1
+    assert lab.groups.describe("g").state == "CompletingRebalance"
+    lab.journal.gate.set()
+    await sync
+    await commit
+    assert lab.committed("other") == 5
+    assert lab.groups.describe("g").state == "Stable"
+
+
+async def test_commits_share_a_batch_and_keep_their_order(lab: Lab) -> None:
+    lab.journal.gate.clear()
+    commits = [
+        asyncio.ensure_future(lab.groups.commit("g", [OffsetCommit("t", 0, offset)])) for offset in range(1, 101)
+    ]
+    await asyncio.sleep(0.01)
+    lab.journal.gate.set()
+    await asyncio.gather(*commits)
+    assert lab.committed("g") == 100
+    assert len(lab.journal.batches) <= 3
 
 
 @pytest.mark.parametrize(
     ("failure", "told"), [(KafkaStorageError(), NotCoordinator), (OSError("disk"), CoordinatorNotAvailable)]
 )
-def test_a_journal_that_fails_changes_nothing(failure: Exception, told: type[KafkaError]) -> None:
-    async def scene(lab: Lab) -> None:
-        joined = await lab.member("g", "a")
-        await lab.groups.commit("g", [OffsetCommit("t", 0, 5)], generation=1, member_id=joined.member_id)
-        lab.journal.failure = failure
-        with pytest.raises(told):
-            await lab.groups.commit("g", [OffsetCommit("t", 0, 6)], generation=1, member_id=joined.member_id)
-        with pytest.raises(told):
-            await lab.groups.leave("g", [Leaver(joined.member_id)])
-        assert lab.committed("g") == 5
-        lab.journal.failure = None
-        await lab.groups.commit("h", [OffsetCommit("t", 0, 7)])
-        assert lab.committed("h") == 7
-
-    play(scene)
+async def test_a_journal_that_fails_changes_nothing(lab: Lab, failure: Exception, told: type[KafkaError]) -> None:
+    joined = await lab.member("g", "a")
+    await lab.groups.commit("g", [OffsetCommit("t", 0, 5)], generation=1, member_id=joined.member_id)
+    lab.journal.failure = failure
+    with pytest.raises(told):
+        await lab.groups.commit("g", [OffsetCommit("t", 0, 6)], generation=1, member_id=joined.member_id)
+    with pytest.raises(told):
+        await lab.groups.leave("g", [Leaver(joined.member_id)])
+    assert lab.committed("g") == 5
+    lab.journal.failure = None
+    await lab.groups.commit("h", [OffsetCommit("t", 0, 7)])
+    assert lab.committed("h") == 7
 
 
-def test_a_commit_that_waits_behind_a_fencing_change_is_fenced() -> None:
+async def test_a_commit_that_waits_behind_a_fencing_change_is_fenced(lab: Lab) -> None:
     """What is decided on is never older than what is already on its way to the disk."""
-
-    async def scene(lab: Lab) -> None:
-        joined = await lab.member("g", "a")
-        lab.journal.gate.clear()
-        leave = asyncio.ensure_future(lab.groups.leave("g", [Leaver(joined.member_id)]))
-        await asyncio.sleep(0)
-        commit = asyncio.ensure_future(
-            lab.groups.commit("g", [OffsetCommit("t", 0, 6)], generation=1, member_id=joined.member_id)
-        )
-        await asyncio.sleep(0.01)
-        lab.journal.gate.set()
-        await leave
-        with pytest.raises(UnknownMemberId):
-            await commit
-        assert lab.committed("g") == -1
-
-    play(scene)
+    joined = await lab.member("g", "a")
+    lab.journal.gate.clear()
+    leave = asyncio.ensure_future(lab.groups.leave("g", [Leaver(joined.member_id)]))
+    await asyncio.sleep(0)
+    commit = asyncio.ensure_future(
+        lab.groups.commit("g", [OffsetCommit("t", 0, 6)], generation=1, member_id=joined.member_id)
+    )
+    await asyncio.sleep(0.01)
+    lab.journal.gate.set()
+    await leave
+    with pytest.raises(UnknownMemberId):
+        await commit
+    assert lab.committed("g") == -1
 
 
-def test_what_is_on_its_way_to_the_journal_ends_with_its_transaction() -> None:
-    async def scene(lab: Lab) -> None:
-        await lab.stage("other", 1)
-        lab.journal.gate.clear()
-        staging = asyncio.ensure_future(lab.stage("tx", 8))
-        await asyncio.sleep(0)
-        ending = asyncio.ensure_future(lab.end("tx", commit=False))
-        await asyncio.sleep(0)
-        lab.journal.gate.set()
-        await asyncio.gather(staging, ending)
-        await lab.end("tx", commit=True)
-        assert lab.committed("tx") == -1
-
-    play(scene)
+async def test_what_is_on_its_way_to_the_journal_ends_with_its_transaction(lab: Lab) -> None:
+    await lab.stage("other", 1)
+    lab.journal.gate.clear()
+    staging = asyncio.ensure_future(lab.stage("tx", 8))
+    await asyncio.sleep(0)
+    ending = asyncio.ensure_future(lab.end("tx", commit=False))
+    await asyncio.sleep(0)
+    lab.journal.gate.set()
+    await asyncio.gather(staging, ending)
+    await lab.end("tx", commit=True)
+    assert lab.committed("tx") == -1
 
 
-def test_what_is_on_its_way_to_the_journal_is_forgotten_with_its_topic() -> None:
-    async def scene(lab: Lab) -> None:
-        await lab.groups.commit("g", [OffsetCommit("t", 1, 4)])
-        lab.journal.gate.clear()
-        committing = asyncio.ensure_future(lab.groups.commit("g", [OffsetCommit("t", 0, 8)]))
-        await asyncio.sleep(0)
-        forgetting = asyncio.ensure_future(lab.groups.topic_deleted("t"))
-        await asyncio.sleep(0)
-        lab.journal.gate.set()
-        await asyncio.gather(committing, forgetting)
-        assert lab.groups.fetch("g", None) == []
-
-    play(scene)
+async def test_what_is_on_its_way_to_the_journal_is_forgotten_with_its_topic(lab: Lab) -> None:
+    await lab.groups.commit("g", [OffsetCommit("t", 1, 4)])
+    lab.journal.gate.clear()
+    committing = asyncio.ensure_future(lab.groups.commit("g", [OffsetCommit("t", 0, 8)]))
+    await asyncio.sleep(0)
+    forgetting = asyncio.ensure_future(lab.groups.topic_deleted("t"))
+    await asyncio.sleep(0)
+    lab.journal.gate.set()
+    await asyncio.gather(committing, forgetting)
+    assert lab.groups.fetch("g", None) == []
 
 
-def test_nothing_is_staged_when_its_transaction_has_ended_meanwhile() -> None:
+async def test_nothing_is_staged_when_its_transaction_has_ended_meanwhile(lab: Lab) -> None:
     def ended() -> None:
         raise InvalidTxnState
 
-    async def scene(lab: Lab) -> None:
-        with pytest.raises(InvalidTxnState):
-            await lab.stage("tx", 8, check=ended)
-        await lab.end("tx", commit=True)
-        assert lab.committed("tx") == -1
-
-    play(scene)
+    with pytest.raises(InvalidTxnState):
+        await lab.stage("tx", 8, check=ended)
+    await lab.end("tx", commit=True)
+    assert lab.committed("tx") == -1
 
 
-def test_a_restart_finds_what_was_answered() -> None:
+async def test_a_restart_finds_what_was_answered() -> None:
     journal_of: list[FakeJournal] = []
 
-    async def before(lab: Lab) -> None:
+    async with running_lab() as lab:
         journal_of.append(lab.journal)
         joined = await lab.member("g", "a")
         await lab.groups.commit("g", [OffsetCommit("t", 0, 5, 2, "note")], generation=1, member_id=joined.member_id)
         await lab.stage("tx", 8)
         lab.journal.batches.append((lab.journal.partition_of("g"), [(b"\0\2\0\5short", b""), (None, b"x")]))
-
-    async def after(lab: Lab) -> None:
+    journal = FakeJournal()
+    journal.batches = journal_of[0].batches
+    async with running_lab(journal) as lab:
         assert lab.groups.describe("g").state == "Stable"
         lab.groups.heartbeat("g", 1, "a-1", None)
         assert lab.groups.fetch("g", None)[0][2:5] == (5, 2, "note")
@@ -304,228 +281,191 @@ def test_a_restart_finds_what_was_answered() -> None:
             await lab.end("tx", commit=True)
         assert lab.committed("tx") == 8
 
-    play(before)
-    journal = FakeJournal()
-    journal.batches = journal_of[0].batches
-    play(after, journal)
+
+async def test_a_lost_member_is_noticed_without_anyone_asking(lab: Lab) -> None:
+    await lab.member("g", "a")
+    lab.clock.advance(20_000)
+    await lab.join("h", "b")  # any alarm makes the coordinator look at its clock
+    lab.groups._alarms._timer_ms = 1 << 62
+    lab.groups._alarms._start_timer()
+    await eventually_async(lambda: lab.groups.describe("g").state == "Empty")
 
 
-def test_a_lost_member_is_noticed_without_anyone_asking() -> None:
-    async def scene(lab: Lab) -> None:
-        await lab.member("g", "a")
-        lab.clock.advance(20_000)
-        await lab.join("h", "b")  # any alarm makes the coordinator look at its clock
-        lab.groups._alarms._timer_ms = 1 << 62
-        lab.groups._alarms._start_timer()
-        await until(lambda: lab.groups.describe("g").state == "Empty")
-
-    play(scene)
-
-
-def test_whoever_waits_is_answered_at_the_end() -> None:
-    async def run() -> None:
-        lab = Lab(FakeJournal(), GroupLimits(initial_rebalance_delay_ms=60_000))
-        await lab.start()
-        waiting = asyncio.ensure_future(lab.enter("g", "a"))
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-        await lab.groups.close()
-        with pytest.raises(NotCoordinator):
-            await waiting
-
-    asyncio.run(run())
+async def test_whoever_waits_is_answered_at_the_end() -> None:
+    lab = Lab(FakeJournal(), GroupLimits(initial_rebalance_delay_ms=60_000))
+    await lab.start()
+    waiting = asyncio.ensure_future(lab.enter("g", "a"))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await lab.groups.close()
+    with pytest.raises(NotCoordinator):
+        await waiting
 
 
-def test_what_is_refused_at_the_door() -> None:
-    async def scene(lab: Lab) -> None:
-        for group_id in ("", "x" * 5_000):
-            with pytest.raises(InvalidGroupId):
-                await lab.join(group_id, "a")
-            with pytest.raises(InvalidGroupId):
-                await lab.groups.delete(group_id)
-        for changes in ({"instance_id": "x" * 5_000}, {"protocol_type": "x" * 5_000}):
-            with pytest.raises(InvalidRequest):
-                await lab.join("g", "a", **changes)
-        for session_ms in (5_999, 1_800_001):
-            with pytest.raises(InvalidSessionTimeout):
-                await lab.join("g", "a", session_timeout_ms=session_ms)
-        with pytest.raises(UnknownMemberId):
-            await lab.join("g", "a", "stranger")
-        with pytest.raises(UnknownMemberId):
-            lab.groups.heartbeat("g", 1, "stranger", None)
-        with pytest.raises(UnknownMemberId):
-            await lab.groups.consumer_heartbeat(HeartbeatRequest("g", "stranger", 5))
-        with pytest.raises(IllegalGeneration):
-            await lab.groups.commit("g", [], generation=4, member_id="stranger")
-        with pytest.raises(GroupIdNotFound):
-            lab.groups.describe("g")
-        assert lab.groups.group_ids() == []
-
-    play(scene)
+async def test_what_is_refused_at_the_door(lab: Lab) -> None:
+    for group_id in ("", "x" * 5_000):
+        with pytest.raises(InvalidGroupId):
+            await lab.join(group_id, "a")
+        with pytest.raises(InvalidGroupId):
+            await lab.groups.delete(group_id)
+    for changes in ({"instance_id": "x" * 5_000}, {"protocol_type": "x" * 5_000}):
+        with pytest.raises(InvalidRequest):
+            await lab.join("g", "a", **changes)
+    for session_ms in (5_999, 1_800_001):
+        with pytest.raises(InvalidSessionTimeout):
+            await lab.join("g", "a", session_timeout_ms=session_ms)
+    with pytest.raises(UnknownMemberId):
+        await lab.join("g", "a", "stranger")
+    with pytest.raises(UnknownMemberId):
+        lab.groups.heartbeat("g", 1, "stranger", None)
+    with pytest.raises(UnknownMemberId):
+        await lab.groups.consumer_heartbeat(HeartbeatRequest("g", "stranger", 5))
+    with pytest.raises(IllegalGeneration):
+        await lab.groups.commit("g", [], generation=4, member_id="stranger")
+    with pytest.raises(GroupIdNotFound):
+        lab.groups.describe("g")
+    assert lab.groups.group_ids() == []
 
 
-def test_both_protocols_in_one_group() -> None:
-    async def scene(lab: Lab) -> None:
-        classic = await lab.enter("g", "a", protocols=SUBSCRIBES)
-        await lab.groups.sync(SyncRequest("g", 1, classic.member_id))
+async def test_both_protocols_in_one_group(lab: Lab) -> None:
+    classic = await lab.enter("g", "a", protocols=SUBSCRIBES)
+    await lab.groups.sync(SyncRequest("g", 1, classic.member_id))
 
-        async def pulse(epoch: int) -> HeartbeatAnswer:
-            joining = HeartbeatRequest("g", "n", epoch, rebalance_timeout_ms=9_000, topic_names=("t",))
-            return await lab.groups.consumer_heartbeat(joining._replace(owned=frozenset()))
+    async def pulse(epoch: int) -> HeartbeatAnswer:
+        joining = HeartbeatRequest("g", "n", epoch, rebalance_timeout_ms=9_000, topic_names=("t",))
+        return await lab.groups.consumer_heartbeat(joining._replace(owned=frozenset()))
 
-        assert (await pulse(0)).member_epoch == 2
-        with pytest.raises(RebalanceInProgress):
-            lab.groups.heartbeat("g", 1, classic.member_id, None)
-        joined = await lab.join("g", "a", classic.member_id, protocols=SUBSCRIBES)
-        assert (joined.generation, joined.leader, joined.protocol) == (2, "", "range")
-        synced = await lab.groups.sync(SyncRequest("g", 2, classic.member_id))
-        assert len(read_assignment(synced.assignment)["t"]) == 1
-        lab.groups.heartbeat("g", 2, classic.member_id, None)
-        assert [member.about.classic is None for member in lab.groups.describe_consumers("g").members] == [False, True]
-        assert (await pulse(-1)).member_epoch == -1
-        assert lab.groups.describe("g").state == "PreparingRebalance"
-        lab.clock.advance(10_000)
-        await lab.groups._tick("g")
-        assert lab.groups.describe("g").state == "Empty"
-
-    play(scene)
+    assert (await pulse(0)).member_epoch == 2
+    with pytest.raises(RebalanceInProgress):
+        lab.groups.heartbeat("g", 1, classic.member_id, None)
+    joined = await lab.join("g", "a", classic.member_id, protocols=SUBSCRIBES)
+    assert (joined.generation, joined.leader, joined.protocol) == (2, "", "range")
+    synced = await lab.groups.sync(SyncRequest("g", 2, classic.member_id))
+    assert len(read_assignment(synced.assignment)["t"]) == 1
+    lab.groups.heartbeat("g", 2, classic.member_id, None)
+    assert [member.about.classic is None for member in lab.groups.describe_consumers("g").members] == [False, True]
+    assert (await pulse(-1)).member_epoch == -1
+    assert lab.groups.describe("g").state == "PreparingRebalance"
+    lab.clock.advance(10_000)
+    await lab.groups._tick("g")
+    assert lab.groups.describe("g").state == "Empty"
 
 
-def test_lists_are_filtered() -> None:
-    async def scene(lab: Lab) -> None:
-        await lab.member("classic", "a")
-        await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
-        answer = await lab.groups.consumer_heartbeat(
-            HeartbeatRequest("new", "", 0, rebalance_timeout_ms=1_000, topic_names=("t",), owned=frozenset())
-        )
-        assert answer.member_id
-        assert len(answer.assigned or ()) == 2
+async def test_lists_are_filtered(lab: Lab) -> None:
+    await lab.member("classic", "a")
+    await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
+    answer = await lab.groups.consumer_heartbeat(
+        HeartbeatRequest("new", "", 0, rebalance_timeout_ms=1_000, topic_names=("t",), owned=frozenset())
+    )
+    assert answer.member_id
+    assert len(answer.assigned or ()) == 2
 
-        def names(*filters: list[str]) -> list[str]:
-            states, kinds = [*filters, [], []][:2]
-            listed = [lab.groups.listed(group_id) for group_id in lab.groups.group_ids()]
-            return sorted(group.group_id for group in listed if group and group_filter(states, kinds)(group))
+    def names(*filters: list[str]) -> list[str]:
+        states, kinds = [*filters, [], []][:2]
+        listed = [lab.groups.listed(group_id) for group_id in lab.groups.group_ids()]
+        return sorted(group.group_id for group in listed if group and group_filter(states, kinds)(group))
 
-        assert names() == ["classic", "new", "simple"]
-        assert names(["stable"]) == ["classic", "new"]
-        assert names(["Empty"]) == ["simple"]
-        assert names([], ["Consumer"]) == ["new"]
-        assert names(["Stable"], ["classic"]) == ["classic"]
-        assert lab.groups.describe_consumers("new").state == "Stable"
-        with pytest.raises(GroupIdNotFound):
-            lab.groups.describe_consumers("classic")
-        left = await lab.groups.leave("new", [Leaver(answer.member_id), Leaver("stranger")])
-        assert [type(each.error) for each in left] == [type(None), UnknownMemberId]
-        await lab.groups.delete("new")
-        await lab.groups.topic_deleted("t")
-        assert names() == ["classic"]
-
-    play(scene)
+    assert names() == ["classic", "new", "simple"]
+    assert names(["stable"]) == ["classic", "new"]
+    assert names(["Empty"]) == ["simple"]
+    assert names([], ["Consumer"]) == ["new"]
+    assert names(["Stable"], ["classic"]) == ["classic"]
+    assert lab.groups.describe_consumers("new").state == "Stable"
+    with pytest.raises(GroupIdNotFound):
+        lab.groups.describe_consumers("classic")
+    left = await lab.groups.leave("new", [Leaver(answer.member_id), Leaver("stranger")])
+    assert [type(each.error) for each in left] == [type(None), UnknownMemberId]
+    await lab.groups.delete("new")
+    await lab.groups.topic_deleted("t")
+    assert names() == ["classic"]
 
 
-def test_old_offsets_go_by_themselves() -> None:
-    async def scene(lab: Lab) -> None:
+async def test_old_offsets_go_by_themselves() -> None:
+    async with running_lab(limits=GroupLimits(expiry_interval_ms=1)) as lab:
         await lab.groups.commit("g", [OffsetCommit("t", 0, 1)])
         lab.clock.advance(LIMITS.offsets_retention_ms)
-        await until(lambda: lab.groups.group_ids() == [])
-
-    play(scene, limits=GroupLimits(expiry_interval_ms=1))
+        await eventually_async(lambda: lab.groups.group_ids() == [])
 
 
 @pytest.mark.parametrize("by_ms", [-3_600_000, 3_600_000])
-def test_a_clock_that_is_set_takes_no_session_and_gives_none(by_ms: int) -> None:
+async def test_a_clock_that_is_set_takes_no_session_and_gives_none(lab: Lab, by_ms: int) -> None:
     async def heartbeat(lab: Lab, member_id: str, epoch: int) -> HeartbeatAnswer:
         names = ("t",) if not epoch else None
         return await lab.groups.consumer_heartbeat(
             HeartbeatRequest("new", member_id, epoch, "c", "/h", None, None, 30_000, names, None, None, frozenset())
         )
 
-    async def scene(lab: Lab) -> None:
-        joined = await lab.member("g", "a")
-        other = await heartbeat(lab, "m", 0)
-        await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
-        lab.set_by_ms = by_ms
-        lab.clock.advance(9_999)
-        await lab.groups._tick("g")
-        lab.groups.heartbeat("g", joined.generation, joined.member_id, None)
-        lab.clock.advance(10_000)
-        await lab.groups._tick("g")
-        assert lab.groups.describe("g").members == ()
-        lab.clock.advance(25_000)
-        await lab.groups._tick("new")
-        other = await heartbeat(lab, "m", other.member_epoch)
-        lab.clock.advance(45_000)
-        await lab.groups._tick("new")
-        with pytest.raises(UnknownMemberId):
-            await heartbeat(lab, "m", other.member_epoch)
-        lab.clock.advance(LIMITS.offsets_retention_ms - 100_000 - abs(by_ms))
-        await lab.groups.expire()
-        assert lab.committed("simple") == 1
-
-    play(scene)
+    joined = await lab.member("g", "a")
+    other = await heartbeat(lab, "m", 0)
+    await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
+    lab.set_by_ms = by_ms
+    lab.clock.advance(9_999)
+    await lab.groups._tick("g")
+    lab.groups.heartbeat("g", joined.generation, joined.member_id, None)
+    lab.clock.advance(10_000)
+    await lab.groups._tick("g")
+    assert lab.groups.describe("g").members == ()
+    lab.clock.advance(25_000)
+    await lab.groups._tick("new")
+    other = await heartbeat(lab, "m", other.member_epoch)
+    lab.clock.advance(45_000)
+    await lab.groups._tick("new")
+    with pytest.raises(UnknownMemberId):
+        await heartbeat(lab, "m", other.member_epoch)
+    lab.clock.advance(LIMITS.offsets_retention_ms - 100_000 - abs(by_ms))
+    await lab.groups.expire()
+    assert lab.committed("simple") == 1
 
 
-def test_offsets_stay_while_the_clock_is_in_doubt() -> None:
-    async def scene(lab: Lab) -> None:
-        await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
-        lab.clock.advance(10 * LIMITS.offsets_retention_ms)
-        lab.groups._may_expire = lambda: False
-        await lab.groups.expire()
-        assert lab.committed("simple") == 1
-        lab.groups._may_expire = lambda: True
-        await lab.groups.expire()
-        assert lab.committed("simple") != 1
-
-    play(scene)
+async def test_offsets_stay_while_the_clock_is_in_doubt(lab: Lab) -> None:
+    await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
+    lab.clock.advance(10 * LIMITS.offsets_retention_ms)
+    lab.groups._may_expire = lambda: False
+    await lab.groups.expire()
+    assert lab.committed("simple") == 1
+    lab.groups._may_expire = lambda: True
+    await lab.groups.expire()
+    assert lab.committed("simple") != 1
 
 
-def test_offsets_stay_when_the_clock_jumps_while_a_group_is_busy() -> None:
-    async def scene(lab: Lab) -> None:
-        await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
-        lab.groups._may_expire = lambda: lab.set_by_ms == 0
-        async with lab.groups._turn("simple"):
-            expiry = asyncio.create_task(lab.groups.expire())
-            for _ in range(5):
-                await asyncio.sleep(0)
-            lab.set_by_ms = 10 * LIMITS.offsets_retention_ms
-        await expiry
-        assert lab.committed("simple") == 1
-
-    play(scene)
+async def test_offsets_stay_when_the_clock_jumps_while_a_group_is_busy(lab: Lab) -> None:
+    await lab.groups.commit("simple", [OffsetCommit("t", 0, 1)])
+    lab.groups._may_expire = lambda: lab.set_by_ms == 0
+    async with lab.groups._turn("simple"):
+        expiry = asyncio.create_task(lab.groups.expire())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        lab.set_by_ms = 10 * LIMITS.offsets_retention_ms
+    await expiry
+    assert lab.committed("simple") == 1
 
 
-def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:
-    async def run() -> None:
-        clock = VirtualClock(1_000_000)
-        rung: list[str] = []
-        alarms = Timers(clock, rung.append)
-        alarms.set("a", 1_000_020)
-        clock.now_ms = 500_000
-        alarms.shift(-500_000)
-        await asyncio.sleep(0.005)
-        assert rung == []
-        clock.advance(20)
-        await until(lambda: rung == ["a"])
-        alarms.close()
-
-    asyncio.run(run())
+async def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:
+    clock = VirtualClock(1_000_000)
+    rung: list[str] = []
+    alarms = Timers(clock, rung.append)
+    alarms.set("a", 1_000_020)
+    clock.now_ms = 500_000
+    alarms.shift(-500_000)
+    await asyncio.sleep(0.005)
+    assert rung == []
+    clock.advance(20)
+    await eventually_async(lambda: rung == ["a"])
+    alarms.close()
 
 
-def test_alarms_ring_once_and_the_earliest_wins() -> None:
-    async def run() -> None:
-        clock = VirtualClock(0)
-        rung: list[str] = []
-        alarms = Timers(clock, rung.append)
-        alarms.set("a", 50_000)
-        alarms.set("a", 10)
-        alarms.set("a", 90_000)
-        alarms.set("b", 20)
-        clock.advance(60_000)
-        await until(lambda: len(rung) == 2)
-        assert rung == ["a", "b"]
-        alarms.set("c", 0)
-        alarms.close()
-        await asyncio.sleep(0.01)
-        assert rung == ["a", "b"]
-
-    asyncio.run(run())
+async def test_alarms_ring_once_and_the_earliest_wins() -> None:
+    clock = VirtualClock(0)
+    rung: list[str] = []
+    alarms = Timers(clock, rung.append)
+    alarms.set("a", 50_000)
+    alarms.set("a", 10)
+    alarms.set("a", 90_000)
+    alarms.set("b", 20)
+    clock.advance(60_000)
+    await eventually_async(lambda: len(rung) == 2)
+    assert rung == ["a", "b"]
+    alarms.set("c", 0)
+    alarms.close()
+    await asyncio.sleep(0.01)
+    assert rung == ["a", "b"]

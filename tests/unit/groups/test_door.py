@@ -1,13 +1,14 @@
 """The group APIs through the door, in every version, answers decoded by kio."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from tests.unit.doors.door import RawClient, kafka_door, request_part, run
+from tests.support.kafka_server import RawClient, kafka_door, request_part
 
 from tidemill.model.errors import (
     GroupIdNotFound,
@@ -31,23 +32,21 @@ from tidemill.model.errors import (
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.servers.kafka.listener import KafkaServer
 
+pytestmark = pytest.mark.event_loop("uvloop")
+
 VERSIONS = {api.key: range(api.versions[0], api.versions[1] + 1) for api in standard_table().listed()}
 JOIN, BEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE = 11, 12, 13, 14, 15, 16, 42
 COMMIT, FETCH, FORGET, PULSE, DESCRIBE_CONSUMERS = 8, 9, 47, 68, 69
 SESSION = timedelta(seconds=10)
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 
-Scene = Callable[[RawClient, KafkaServer], Awaitable[None]]
 
-
-def play(folder: Path, scene: Scene) -> None:
-    async def body() -> None:
-        async with kafka_door(folder) as door:
-            client = await RawClient.connect(door)
-            await scene(client, door)
-            await client.close()
-
-    run(body)
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[tuple[RawClient, KafkaServer]]:
+    async with kafka_door(folder) as door:
+        client = await RawClient.connect(door)
+        yield client, door
+        await client.close()
 
 
 async def join(client: RawClient, version: int, group: str, member_id: str = "", **more: Any) -> Any:
@@ -80,8 +79,8 @@ async def member(client: RawClient, group: str) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS[JOIN])
-def test_a_life_in_a_classic_group(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, _door: KafkaServer) -> None:
+async def test_a_life_in_a_classic_group(tmp_path: Path, version: int) -> None:
+    async with connected(tmp_path) as (client, _door):
         told = await join(client, version, "g")
         if version >= 4:
             assert told.error_code == MemberIdRequired.code
@@ -105,12 +104,10 @@ def test_a_life_in_a_classic_group(tmp_path: Path, version: int) -> None:
             stale = await client.ask(BEAT, beat, group_id="g", generation_id=7, member_id=told.member_id)
             assert stale.error_code == IllegalGeneration.code
 
-    play(tmp_path, scene)
-
 
 @pytest.mark.parametrize("version", VERSIONS[JOIN])
-def test_refused_joins(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, _door: KafkaServer) -> None:
+async def test_refused_joins(tmp_path: Path, version: int) -> None:
+    async with connected(tmp_path) as (client, _door):
         for more, error in (
             ({"group": ""}, InvalidGroupId),
             ({"session_timeout": timedelta(milliseconds=5_999)}, InvalidSessionTimeout),
@@ -122,12 +119,10 @@ def test_refused_joins(tmp_path: Path, version: int) -> None:
             assert told.member_id == more.get("member_id", "")
             assert told.protocol_name == (None if version >= 7 else "")
 
-    play(tmp_path, scene)
-
 
 @pytest.mark.parametrize("version", VERSIONS[LEAVE])
-def test_leaving(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, _door: KafkaServer) -> None:
+async def test_leaving(tmp_path: Path, version: int) -> None:
+    async with connected(tmp_path) as (client, _):
         mine = await member(client, "g")
         if version < 3:
             told = await client.ask(LEAVE, version, group_id="g", member_id="stranger")
@@ -146,11 +141,9 @@ def test_leaving(tmp_path: Path, version: int) -> None:
             (mine, 0),
         ]
 
-    play(tmp_path, scene)
 
-
-def test_descriptions_and_lists(tmp_path: Path) -> None:
-    async def scene(client: RawClient, _door: KafkaServer) -> None:
+async def test_descriptions_and_lists(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, _door):
         mine = await member(client, "g")
         for version in VERSIONS[DESCRIBE]:
             told = await client.ask(
@@ -180,8 +173,6 @@ def test_descriptions_and_lists(tmp_path: Path) -> None:
         for version in VERSIONS[DELETE]:
             told = await client.ask(DELETE, version, groups_names=("g", "nobody"))
             assert [each.error_code for each in told.results] == [NonEmptyGroup.code, GroupIdNotFound.code]
-
-    play(tmp_path, scene)
 
 
 def commit_fields(version: int, topic: Any, *places: tuple[int, int, str | None], **more: Any) -> dict[str, Any]:
@@ -224,8 +215,8 @@ def found(version: int, answer: Any) -> tuple[int, dict[int, tuple[int, str, int
 
 
 @pytest.mark.parametrize("version", VERSIONS[COMMIT])
-def test_commits(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, door: KafkaServer) -> None:
+async def test_commits(tmp_path: Path, version: int) -> None:
+    async with connected(tmp_path) as (client, door):
         topic = await door.broker.topics.create("t", partitions=2)
         name: Any = topic.topic_id if version >= 10 else "t"
         fields = commit_fields(version, name, (0, 5, "note"), (1, 6, None), (2, 7, ""))
@@ -245,12 +236,10 @@ def test_commits(tmp_path: Path, version: int) -> None:
             0, {0: (5, "note", 0), 1: (6, "", 0)},
         )  # fmt: skip
 
-    play(tmp_path, scene)
-
 
 @pytest.mark.parametrize("version", VERSIONS[FETCH])
-def test_fetches(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, door: KafkaServer) -> None:
+async def test_fetches(tmp_path: Path, version: int) -> None:
+    async with connected(tmp_path) as (client, door):
         topic = await door.broker.topics.create("t", partitions=3)
         name: Any = topic.topic_id if version >= 10 else "t"
         await client.ask(COMMIT, 9, **commit_fields(9, "t", (0, 5, "note"), (1, 6, None)))
@@ -273,11 +262,9 @@ def test_fetches(tmp_path: Path, version: int) -> None:
             answer = await client.ask(FETCH, version, **fetch_fields(version, uuid4(), 0))
             assert found(version, answer) == (0, {0: (-1, "", UnknownTopicId.code)})
 
-    play(tmp_path, scene)
 
-
-def test_offsets_are_deleted(tmp_path: Path) -> None:
-    async def scene(client: RawClient, door: KafkaServer) -> None:
+async def test_offsets_are_deleted(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (client, door):
         for name in "tu":
             await door.broker.topics.create(name, partitions=1)
 
@@ -305,8 +292,6 @@ def test_offsets_are_deleted(tmp_path: Path) -> None:
         await door.broker.topics.delete("t")
         assert found(9, await client.ask(FETCH, 9, **fetch_fields(9, None))) == (0, {})
 
-    play(tmp_path, scene)
-
 
 async def pulse(client: RawClient, version: int, **fields: Any) -> Any:
     joining = {
@@ -321,8 +306,8 @@ async def pulse(client: RawClient, version: int, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", VERSIONS[PULSE])
-def test_a_life_in_a_consumer_group(tmp_path: Path, version: int) -> None:
-    async def scene(client: RawClient, door: KafkaServer) -> None:
+async def test_a_life_in_a_consumer_group(tmp_path: Path, version: int) -> None:
+    async with connected(tmp_path) as (client, door):
         topic = await door.broker.topics.create("t", partitions=3)
         told = await pulse(client, version, member_id="m" if version else "")
         assert (told.error_code, told.error_message, told.member_epoch) == (0, None, 1)
@@ -358,8 +343,6 @@ def test_a_life_in_a_consumer_group(tmp_path: Path, version: int) -> None:
         told = await pulse(client, version, member_id=mine, member_epoch=-1, topic_partitions=None, **quiet)
         assert (told.error_code, told.member_epoch) == (0, -1)
 
-    play(tmp_path, scene)
-
 
 @pytest.mark.parametrize(
     ("fields", "error"),
@@ -371,14 +354,12 @@ def test_a_life_in_a_consumer_group(tmp_path: Path, version: int) -> None:
         ({"subscribed_topic_regex": "("}, InvalidRegularExpression),
     ],
 )
-def test_refused_heartbeats(tmp_path: Path, fields: dict[str, Any], error: type[KafkaError]) -> None:
-    async def scene(client: RawClient, _door: KafkaServer) -> None:
+async def test_refused_heartbeats(tmp_path: Path, fields: dict[str, Any], error: type[KafkaError]) -> None:
+    async with connected(tmp_path) as (client, _door):
         told = await pulse(client, 1, **fields)
         assert told.error_code == error.code
         assert told.error_message
         assert not (await client.ask(LIST, 5)).groups
-
-    play(tmp_path, scene)
 
 
 def test_the_features_that_clients_look_for() -> None:

@@ -3,7 +3,7 @@
 from typing import cast
 
 import pytest
-from tests.unit.groups.stage import Stage
+from tests.support.group_stage import Stage
 
 from tidemill.groups.core.classic_group import ClassicState
 from tidemill.groups.core.limits import GroupLimits

@@ -3,7 +3,7 @@
 from itertools import chain
 
 import pytest
-from tests.unit.groups.stage import Stage
+from tests.support.group_stage import Stage
 
 from tidemill.groups.core.classic_group import ClassicState
 from tidemill.groups.core.subscriptions import read_assignment, write_assignment

@@ -10,7 +10,7 @@ from contextlib import suppress
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.unit.groups.stage import Client, Stage
+from tests.support.group_stage import Client, Stage
 
 from tidemill.groups.core.classic_group import NEVER_MS, ClassicGroup, ClassicState
 from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState

@@ -1,7 +1,7 @@
 """Offsets: commit, stage, end, expire; and what belongs to whole groups."""
 
 import pytest
-from tests.unit.groups.stage import Stage
+from tests.support.group_stage import Stage
 
 from tidemill.groups.core.classic_group import ClassicState
 from tidemill.groups.core.entries import OffsetKey, OffsetValue, StagedKey

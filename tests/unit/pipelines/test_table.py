@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidemill.pipelines.core.errors import PipelineError
@@ -68,6 +68,7 @@ def test_the_newest_value_of_a_key_counts_and_tombstones_take_away(tmp_path: Pat
         st.dictionaries(st.text("ab", min_size=1, max_size=4), st.none() | st.integers(0, 9), min_size=1), max_size=6
     )
 )
+@example([{"a": 0}, {"a": None}, {"a": 0}])  # a table that was emptied
 @settings(max_examples=30, deadline=None)
 def test_a_table_is_what_a_dictionary_would_be(tmp_path_factory: pytest.TempPathFactory, changes: list[Any]) -> None:
     lake = open_lake(tmp_path_factory.mktemp("tables") / "t")

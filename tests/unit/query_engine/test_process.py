@@ -4,7 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -51,16 +52,14 @@ def started_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return use
 
 
-def with_processes(test: Callable[[QueryProcesses], Awaitable[None]]) -> None:
-    async def run() -> None:
-        processes = QueryProcesses(ALLOWANCE, sandbox_required=False)
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                await test(processes)
-        finally:
-            await processes.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def query_processes() -> AsyncIterator[QueryProcesses]:
+    processes = QueryProcesses(ALLOWANCE, sandbox_required=False)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            yield processes
+    finally:
+        await processes.close()
 
 
 async def fails_with(processes: QueryProcesses, request: dict[str, Any]) -> Exception:
@@ -76,33 +75,29 @@ async def fails_with(processes: QueryProcesses, request: dict[str, Any]) -> Exce
     return failed.value
 
 
-def test_a_process_is_used_again_after_a_query_that_fails(started_with: Callable[[str], None]) -> None:
+async def test_a_process_is_used_again_after_a_query_that_fails(started_with: Callable[[str], None]) -> None:
     started_with(FAKE_ENGINE)
 
-    async def test(processes: QueryProcesses) -> None:
+    async with query_processes() as processes:
         process = await processes.acquire()
         with pytest.raises(QueryFailed, match="no such column"):
             await process.call({"what": "failing", "kind": "ERROR", "first": '{"code": 47, "text": "no such column"}'})
         processes.release(process)
         assert await processes.acquire() is process
 
-    with_processes(test)
-
 
 @pytest.mark.parametrize("message", MALFORMED.values(), ids=MALFORMED)
-def test_a_process_that_sends_what_is_no_answer_is_not_used_again(
+async def test_a_process_that_sends_what_is_no_answer_is_not_used_again(
     started_with: Callable[[str], None], message: tuple[str, str]
 ) -> None:
     started_with(FAKE_ENGINE)
     kind, first = message
 
-    async def test(processes: QueryProcesses) -> None:
+    async with query_processes() as processes:
         await fails_with(processes, {"what": "broken", "kind": kind, "first": first})
 
-    with_processes(test)
 
-
-def test_a_process_is_not_used_again_after_an_error_of_the_broker(
+async def test_a_process_is_not_used_again_after_an_error_of_the_broker(
     started_with: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started_with(FAKE_ENGINE)
@@ -114,13 +109,11 @@ def test_a_process_is_not_used_again_after_an_error_of_the_broker(
 
     monkeypatch.setattr(process_module, "send", without_memory)
 
-    async def test(processes: QueryProcesses) -> None:
+    async with query_processes() as processes:
         assert isinstance(await fails_with(processes, {"what": "large"}), MemoryError)
 
-    with_processes(test)
 
-
-def test_the_event_loop_does_not_wait_for_the_end_of_a_killed_process(
+async def test_the_event_loop_does_not_wait_for_the_end_of_a_killed_process(
     started_with: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started_with(FAKE_ENGINE)
@@ -132,76 +125,69 @@ def test_the_event_loop_does_not_wait_for_the_end_of_a_killed_process(
         assert is_freed.wait(LIMIT_S)
         return wait(process, timeout)
 
-    async def test(processes: QueryProcesses) -> None:
-        process = await processes.acquire()
-        monkeypatch.setattr(subprocess.Popen, "wait", slow)
-        process.kill("a test")
-        process.kill("a test again")
-        assert not process.is_alive
-        assert not is_freed.is_set()
-        is_freed.set()
-        assert (await process.ended())[0] == -9
-
     try:
-        with_processes(test)
+        async with query_processes() as processes:
+            process = await processes.acquire()
+            monkeypatch.setattr(subprocess.Popen, "wait", slow)
+            process.kill("a test")
+            process.kill("a test again")
+            assert not process.is_alive
+            assert not is_freed.is_set()
+            is_freed.set()
+            assert (await process.ended())[0] == -9
     finally:
         is_freed.set()
 
 
-def not_started(started_with: Callable[[str], None], program: str) -> dict[str, Any]:
+async def not_started(started_with: Callable[[str], None], program: str) -> dict[str, Any]:
     """What is logged about a process that does not start."""
     started_with(program)
-
-    async def test(processes: QueryProcesses) -> None:
-        with pytest.raises(QueryProcessEnded, match="see the broker's log"):
-            await processes.acquire()
-
     with capture_logs() as logged:
-        with_processes(test)
+        async with query_processes() as processes:
+            with pytest.raises(QueryProcessEnded, match="see the broker's log"):
+                await processes.acquire()
     (found,) = [dict(each) for each in logged if each["event"] == "query_process_start_failed"]
     return found
 
 
-def test_the_log_has_what_a_process_wrote_that_did_not_start(started_with: Callable[[str], None]) -> None:
-    found = not_started(started_with, "raise SystemExit('the engine cannot be loaded')")
+async def test_the_log_has_what_a_process_wrote_that_did_not_start(started_with: Callable[[str], None]) -> None:
+    found = await not_started(started_with, "raise SystemExit('the engine cannot be loaded')")
     assert found["log_level"] == "error"
     assert found["status"] == 1
     assert found["error_output"] == "the engine cannot be loaded"
 
 
-def test_the_log_has_the_end_of_what_was_written_at_length(started_with: Callable[[str], None]) -> None:
-    found = not_started(started_with, "import sys; sys.stderr.write('x' * 1_000_000); raise SystemExit('at last')")
+async def test_the_log_has_the_end_of_what_was_written_at_length(started_with: Callable[[str], None]) -> None:
+    found = await not_started(
+        started_with, "import sys; sys.stderr.write('x' * 1_000_000); raise SystemExit('at last')"
+    )
     assert found["error_output"].endswith("xat last")
     assert len(found["error_output"]) < KEPT_BYTES_MAX
 
 
-def test_the_log_names_a_program_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = not_started(lambda _: monkeypatch.setattr(process_module, "COMMAND", ("/does/not/exist",)), "")
+async def test_the_log_names_a_program_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await not_started(lambda _: monkeypatch.setattr(process_module, "COMMAND", ("/does/not/exist",)), "")
     assert "/does/not/exist" in found["reason"]
 
 
-def test_a_process_that_is_stopped_while_it_starts_is_no_error(started_with: Callable[[str], None]) -> None:
+async def test_a_process_that_is_stopped_while_it_starts_is_no_error(started_with: Callable[[str], None]) -> None:
     started_with("import time; time.sleep(600)")
 
-    async def test(processes: QueryProcesses) -> None:
-        starting = asyncio.create_task(processes.acquire())
-        await asyncio.sleep(0)  # until it waits for the process
-        await processes.close()
-        with pytest.raises(QueryProcessEnded):
-            await starting
-
     with capture_logs() as logged:
-        with_processes(test)
+        async with query_processes() as processes:
+            starting = asyncio.create_task(processes.acquire())
+            await asyncio.sleep(0)  # until it waits for the process
+            await processes.close()
+            with pytest.raises(QueryProcessEnded):
+                await starting
     assert [each for each in logged if each["log_level"] == "error"] == []
 
 
-def test_a_process_that_ends_says_its_status(started_with: Callable[[str], None]) -> None:
+async def test_a_process_that_ends_says_its_status(started_with: Callable[[str], None]) -> None:
     started_with(FAKE_ENGINE)
 
-    async def test(processes: QueryProcesses) -> None:
+    async with query_processes() as processes:
         process: QueryProcess = await processes.acquire()
         process._process.terminate()
         with pytest.raises(QueryProcessEnded, match="status -15"):
             await process.call({"what": "x"})
-
-    with_processes(test)

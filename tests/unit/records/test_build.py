@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 from aiokafka.record.control_record import ABORT_MARKER, COMMIT_MARKER, ControlRecord
-from tests.unit.records.batches import NOW_MS, sample
+from tests.support.record_batches import NOW_MS, sample
 from tests.unit.records.kafka_python import KafkaPythonBatch
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord

@@ -3,7 +3,7 @@ from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.unit.records.batches import NOW_MS, new_records, sample
+from tests.support.record_batches import NOW_MS, new_records, sample
 
 from tidemill.records.build import NewRecord, build_batch, end_marker, marker_of
 from tidemill.records.compact import compact_batch, empty_batch

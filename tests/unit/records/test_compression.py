@@ -7,7 +7,7 @@ import pytest
 from aiokafka.codec import snappy_decode, snappy_encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.records.batches import COMPRESSED
+from tests.support.record_batches import COMPRESSED
 
 from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.compression import (

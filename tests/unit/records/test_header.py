@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.records.readers import read_batch as kio_read_batch
-from tests.unit.records.batches import NOW_MS, new_records, sample
+from tests.support.record_batches import NOW_MS, new_records, sample
 
 from tidemill.model.errors import CorruptMessage
 from tidemill.records.build import NewRecord, build_batch

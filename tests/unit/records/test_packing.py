@@ -7,7 +7,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.records.batches import COMPRESSED
+from tests.support.record_batches import COMPRESSED
 
 from tidemill.records.compression import Codec, decompress
 from tidemill.records.incremental_compression import LEVELS, Compression, compress

@@ -15,7 +15,7 @@ from kio.records.schema import Record as KioRecord
 from kio.records.schema import RecordHeader as KioHeader
 from kio.records.writers import write_new_batch as kio_write_batch
 from kio.static.primitive import i8, i16, i32, i64
-from tests.unit.records.batches import NOW_MS, new_records, sample
+from tests.support.record_batches import NOW_MS, new_records, sample
 from tests.unit.records.kafka_python import KafkaPythonBatch, KafkaPythonBuilder
 
 from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType

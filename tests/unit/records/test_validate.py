@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.records.batches import new_records, sample
+from tests.support.record_batches import new_records, sample
 
 from tidemill.model.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 from tidemill.records.build import NewRecord, build_batch, wrap

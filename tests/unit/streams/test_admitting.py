@@ -1,6 +1,5 @@
 """What a batch is checked for before the event loop spends time on its records."""
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from struct import pack_into
@@ -27,42 +26,46 @@ def batch_of(count: int, codec: Codec = Codec.NONE) -> bytearray:
     return build_batch([NewRecord(b"k", b"", timestamp=NOW_MS)] * count, codec=codec)
 
 
-def admit(batch: bytearray, overrides: dict[str, str]) -> object:
-    return asyncio.run(BatchAdmission(lambda: NOW_MS).admit(batch, parse(overrides), 9))
+async def admit(batch: bytearray, overrides: dict[str, str]) -> object:
+    return await BatchAdmission(lambda: NOW_MS).admit(batch, parse(overrides), 9)
 
 
-def test_a_batch_that_is_too_large_is_refused_before_its_records_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_that_is_too_large_is_refused_before_its_records_are_walked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     walked: list[bytearray] = []
     monkeypatch.setattr(admission, "check_records", walked.append)
     with pytest.raises(MessageTooLarge):
-        admit(batch_of(1_000), {"max.message.bytes": "500"})
+        await admit(batch_of(1_000), {"max.message.bytes": "500"})
     assert walked == []
 
 
-def test_many_records_are_walked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_records_are_walked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
     monkeypatch.setattr(admission, "check_records", lambda _: threads.append(threading.current_thread().name))
-    admit(batch_of(10), {})
-    admit(batch_of(WALKED_IN_PLACE_MAX + 1), {})
+    await admit(batch_of(10), {})
+    await admit(batch_of(WALKED_IN_PLACE_MAX + 1), {})
     assert threads == [threading.main_thread().name, "tidemill-opener_0"]
 
 
-def test_lengths_that_do_not_fit_the_count_are_refused() -> None:
+async def test_lengths_that_do_not_fit_the_count_are_refused() -> None:
     batch = batch_of(3)
     pack_into(">i", batch, COUNT_AT, 2)
     pack_into(">i", batch, 23, 1)
     seal(batch, 0, len(batch))
     with pytest.raises(InvalidRecord, match="follow the last record"):
-        admit(batch, {})
+        await admit(batch, {})
 
 
 @pytest.mark.parametrize("overrides", [{"cleanup.policy": "compact"}, {"tidemill.validate": "records"}])
-def test_a_batch_of_too_many_records_is_not_opened(monkeypatch: pytest.MonkeyPatch, overrides: dict[str, str]) -> None:
+async def test_a_batch_of_too_many_records_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch, overrides: dict[str, str]
+) -> None:
     monkeypatch.setattr(admission, "RECORDS_OPENED_MAX", 100)
-    admit(batch_of(100, Codec.ZSTD), overrides)
+    await admit(batch_of(100, Codec.ZSTD), overrides)
     with pytest.raises(RecordListTooLarge, match="takes 100 at most"):
-        admit(batch_of(101, Codec.ZSTD), overrides)
-    admit(batch_of(101, Codec.ZSTD), {})
+        await admit(batch_of(101, Codec.ZSTD), overrides)
+    await admit(batch_of(101, Codec.ZSTD), {})
 
 
 def test_the_largest_time_is_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:

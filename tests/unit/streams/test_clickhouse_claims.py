@@ -87,34 +87,34 @@ async def store(servers: Servers, *entries: BatchRows) -> list[BaseException | N
     return results
 
 
-def test_who_lost_a_partition_is_sent_away_and_the_rest_is_stored() -> None:
+async def test_who_lost_a_partition_is_sent_away_and_the_rest_is_stored() -> None:
     servers = Servers({A: 5, B: 7}, lost=0)
-    gone, fine = asyncio.run(store(servers, entry(A, 4), entry(B, 7)))
+    gone, fine = await store(servers, entry(A, 4), entry(B, 7))
     assert isinstance(gone, NotLeaderOrFollower)
     assert fine is None
     assert list(servers.stored.values()) == [[B]]
 
 
-def test_an_insert_in_doubt_that_is_refused_later_is_stored_once() -> None:
+async def test_an_insert_in_doubt_that_is_refused_later_is_stored_once() -> None:
     """The first attempt was stored and its answer lost; then another broker took a part of it over."""
     servers = Servers({A: 4, B: 7}, lost=1)
     servers.taken_over = {A: 5}
-    gone, fine = asyncio.run(store(servers, entry(A, 4), entry(B, 7)))
+    gone, fine = await store(servers, entry(A, 4), entry(B, 7))
     assert isinstance(gone, NotLeaderOrFollower), "the new leader has the record, and the producer will hear so from it"
     assert fine is None
     assert list(servers.stored.values()) == [[A, B]], "the token counted once"
 
 
-def test_a_refusal_without_a_reason_ends() -> None:
+async def test_a_refusal_without_a_reason_ends() -> None:
     class Odd(Servers):
         async def newest(self, places: Any) -> dict[PartitionRef, int]:
             return dict(zip(places, itertools.repeat(4)))
 
-    (error,) = asyncio.run(store(Odd({A: 5}, lost=0), entry(A, 4)))
+    (error,) = await store(Odd({A: 5}, lost=0), entry(A, 4))
     assert isinstance(error, KafkaStorageError)
 
 
-def test_a_partition_whose_rows_are_rejected_fails_alone() -> None:
+async def test_a_partition_whose_rows_are_rejected_fails_alone() -> None:
     class Strict(Servers):
         async def insert(self, table: str, rows: Any, *, token: str, server: int, query_id: str) -> None:
             if any(row["topic"] == "a" for row in rows.to_pylist()):
@@ -125,13 +125,13 @@ def test_a_partition_whose_rows_are_rejected_fails_alone() -> None:
 
     places = [PartitionRef("b", number, "y") for number in range(4)]
     servers = Strict({A: 4, **dict.fromkeys(places, 7)}, lost=0)
-    bad, *fine = asyncio.run(store(servers, entry(A, 4), *(entry(each, 7) for each in places)))
+    bad, *fine = await store(servers, entry(A, 4), *(entry(each, 7) for each in places))
     assert isinstance(bad, EngineRefused)
     assert fine == [None] * 4
     assert sorted(place for stored in servers.stored.values() for place in stored) == places
 
 
-def test_a_server_that_rejects_everything_is_asked_once() -> None:
+async def test_a_server_that_rejects_everything_is_asked_once() -> None:
     asked = []
 
     class Full(Servers):
@@ -141,6 +141,6 @@ def test_a_server_that_rejects_everything_is_asked_once() -> None:
             full.reason = 243
             raise full
 
-    results = asyncio.run(store(Full({A: 4, B: 7}, lost=0), entry(A, 4), entry(B, 7)))
+    results = await store(Full({A: 4, B: 7}, lost=0), entry(A, 4), entry(B, 7))
     assert [type(each) for each in results] == [EngineRefused, EngineRefused]
     assert len(asked) == 1

@@ -1,6 +1,5 @@
 """What a partition does by time waits while the clock is in doubt: producers, compaction, removed files."""
 
-import asyncio
 from random import Random
 
 from tidemill.model.topic_settings import parse
@@ -27,45 +26,36 @@ async def filled(disk: SimDisk, **overrides: str) -> Partition:
     return log
 
 
-def test_producers_are_remembered() -> None:
-    async def run() -> None:
-        log = await filled(SimDisk(Random(1)))
-        await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
-        assert [producer.producer_id for producer in log.producers()] == [7]
-        await log.maintain(LATER, EXPIRY_MS)
-        assert log.producers() == []
-
-    asyncio.run(run())
+async def test_producers_are_remembered() -> None:
+    log = await filled(SimDisk(Random(1)))
+    await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
+    assert [producer.producer_id for producer in log.producers()] == [7]
+    await log.maintain(LATER, EXPIRY_MS)
+    assert log.producers() == []
 
 
-def test_no_compaction_begins() -> None:
-    async def run() -> None:
-        overrides = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
-        log = await filled(SimDisk(Random(2)), **overrides)
-        before = log.size_bytes
-        await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
-        await log.cleaned()
-        assert log.size_bytes == before
-        await log.maintain(LATER, EXPIRY_MS)
-        await log.cleaned()
-        assert log.size_bytes < before / 2
-
-    asyncio.run(run())
+async def test_no_compaction_begins() -> None:
+    overrides = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    log = await filled(SimDisk(Random(2)), **overrides)
+    before = log.size_bytes
+    await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
+    await log.cleaned()
+    assert log.size_bytes == before
+    await log.maintain(LATER, EXPIRY_MS)
+    await log.cleaned()
+    assert log.size_bytes < before / 2
 
 
-def test_removed_files_stay() -> None:
-    async def run() -> None:
-        disk = SimDisk(Random(3))
-        log = await filled(disk, **{"file.delete.delay.ms": "5000"})
+async def test_removed_files_stay() -> None:
+    disk = SimDisk(Random(3))
+    log = await filled(disk, **{"file.delete.delay.ms": "5000"})
 
-        def removed() -> list[str]:
-            return [name for name in disk.list("t/0") if name.endswith(".deleted")]
+    def removed() -> list[str]:
+        return [name for name in disk.list("t/0") if name.endswith(".deleted")]
 
-        await log.leader.delete_records(RECORDS - 5)
-        await log.maintain(NOW)
-        await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
-        assert removed()
-        await log.maintain(NOW + 5000)
-        assert not removed()
-
-    asyncio.run(run())
+    await log.leader.delete_records(RECORDS - 5)
+    await log.maintain(NOW)
+    await log.maintain(LATER, EXPIRY_MS, IN_DOUBT)
+    assert removed()
+    await log.maintain(NOW + 5000)
+    assert not removed()

@@ -1,7 +1,8 @@
 """Leader and followers of one partition, without a network: what is copied, when it counts, what is cut."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -110,115 +111,105 @@ def _records(piece: bytes | bytearray | memoryview) -> list[NewRecord]:
     ]
 
 
-def run(scenario: Callable[[Cluster], Awaitable[None]], **overrides: str) -> None:
-    async def play() -> None:
-        cluster = Cluster(**overrides)
-        await cluster.start()
-        async with asyncio.timeout(20):
-            await scenario(cluster)
-        for node in cluster.nodes:
-            await node.close()
-
-    asyncio.run(play())
+@asynccontextmanager
+async def running_cluster(**overrides: str) -> AsyncIterator[Cluster]:
+    cluster = Cluster(**overrides)
+    await cluster.start()
+    yield cluster
+    for node in cluster.nodes:
+        await node.close()
 
 
-def test_acks_all_waits_for_every_replica_in_sync_and_acks_1_does_not() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        assert (await leader.leader.append(batch(b"one"), acks=1)).base_offset == 0
-        waiting = asyncio.create_task(leader.leader.append(batch(b"all"), acks=-1))
-        await cluster.copy(1)
-        assert not waiting.done()
-        assert await values(leader) == [], "readers see what is committed only"
-        await cluster.copy(2)
-        assert (await waiting).base_offset == 1
-        assert await values(leader) == [b"one", b"all"]
-
-    run(scenario)
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with running_cluster() as running:
+        yield running
 
 
-def test_followers_have_the_same_bytes_and_producers() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        for number in range(3):
-            await leader.leader.append(batch(b"v%d" % number, number), acks=1)
-        marker = asyncio.create_task(leader.leader.append_marker(7, 0, commit=False))
-        await cluster.copy(1, 2, rounds=3)
-        await marker
-        first = await leader.leader.read_as_replica(1, Question(0, leader.leader_epoch, 0, -1), MAX_BYTES)
-        assert isinstance(first, ReadResult)
-        new = await cluster.elect(1)
-        await cluster.copy(0, 2)
-        second = await new.leader.read_as_replica(2, Question(1, new.leader_epoch, 0, -1), MAX_BYTES)
-        assert isinstance(second, ReadResult)
-        assert b"".join(first.records) == b"".join(second.records)
-        assert new.producers() == leader.producers()
-
-    run(scenario)
+async def test_acks_all_waits_for_every_replica_in_sync_and_acks_1_does_not(cluster: Cluster) -> None:
+    leader = cluster.nodes[0]
+    assert (await leader.leader.append(batch(b"one"), acks=1)).base_offset == 0
+    waiting = asyncio.create_task(leader.leader.append(batch(b"all"), acks=-1))
+    await cluster.copy(1)
+    assert not waiting.done()
+    assert await values(leader) == [], "readers see what is committed only"
+    await cluster.copy(2)
+    assert (await waiting).base_offset == 1
+    assert await values(leader) == [b"one", b"all"]
 
 
-def test_b15_a_retry_after_a_change_of_leaders_is_a_duplicate_and_waits_until_it_is_committed() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        lost = asyncio.create_task(leader.leader.append(batch(b"v", 0), acks=-1))
-        await cluster.copy_once(1)
-        await cluster.copy_once(2)
-        new = await cluster.elect(1)
-        with pytest.raises(NotLeaderOrFollower):
-            await lost
-        retry = asyncio.create_task(new.leader.append(batch(b"v", 0), acks=-1))
-        await asyncio.sleep(0)
-        assert not retry.done()
-        await cluster.copy(0, 2)
-        assert (await retry).base_offset == 0
-        assert await values(new) == [b"v"]
-        with pytest.raises(OutOfOrderSequence):
-            await new.leader.append(batch(b"later", 5), acks=1)
-
-    run(scenario)
+async def test_followers_have_the_same_bytes_and_producers(cluster: Cluster) -> None:
+    leader = cluster.nodes[0]
+    for number in range(3):
+        await leader.leader.append(batch(b"v%d" % number, number), acks=1)
+    marker = asyncio.create_task(leader.leader.append_marker(7, 0, commit=False))
+    await cluster.copy(1, 2, rounds=3)
+    await marker
+    first = await leader.leader.read_as_replica(1, Question(0, leader.leader_epoch, 0, -1), MAX_BYTES)
+    assert isinstance(first, ReadResult)
+    new = await cluster.elect(1)
+    await cluster.copy(0, 2)
+    second = await new.leader.read_as_replica(2, Question(1, new.leader_epoch, 0, -1), MAX_BYTES)
+    assert isinstance(second, ReadResult)
+    assert b"".join(first.records) == b"".join(second.records)
+    assert new.producers() == leader.producers()
 
 
-def test_b3_a_leader_that_comes_back_drops_what_nobody_else_has() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        await leader.leader.append(batch(b"both", 0), acks=1)
-        await cluster.copy(1, 2)
-        await leader.leader.append(batch(b"mine", 1, count=3), acks=1)
-        new = await cluster.elect(1)
-        waiting = asyncio.create_task(new.leader.append(batch(b"theirs", 1), acks=-1))
-        await cluster.copy(2)
-        assert await cluster.copy_once(0) == Diverged(2, 1)
-        assert cluster.nodes[0].log_end_offset == 1
-        await cluster.copy(0)
-        await waiting
-        assert await values(new) == [b"both", b"theirs"]
-        assert (await cluster.elect(0)).producers()[0].last_sequence == 1, "its producers are as its log says"
-
-    run(scenario)
-
-
-def test_b4_questions_and_answers_of_other_epochs_are_refused_and_dropped() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader, follower = cluster.nodes[0], cluster.nodes[1]
-        await leader.leader.append(batch(b"v"), acks=1)
-        asked = await follower.follower.ask()
-        assert asked is not None
-        with pytest.raises(FencedLeaderEpoch):
-            await leader.leader.read_as_replica(1, asked._replace(epoch=1), MAX_BYTES)
-        with pytest.raises(UnknownLeaderEpoch):
-            await leader.leader.read_as_replica(1, asked._replace(epoch=9), MAX_BYTES)
-        with pytest.raises(NotLeaderOrFollower):
-            await leader.leader.read_as_replica(8, asked, MAX_BYTES)
-        answer = await leader.leader.read_as_replica(1, asked, MAX_BYTES)
-        await cluster.elect(2)
-        await follower.follower.take(asked, copied(answer), 0)
-        assert follower.log_end_offset == 0
-
-    run(scenario)
+async def test_b15_a_retry_after_a_change_of_leaders_is_a_duplicate_and_waits_until_it_is_committed(
+    cluster: Cluster,
+) -> None:
+    leader = cluster.nodes[0]
+    lost = asyncio.create_task(leader.leader.append(batch(b"v", 0), acks=-1))
+    await cluster.copy_once(1)
+    await cluster.copy_once(2)
+    new = await cluster.elect(1)
+    with pytest.raises(NotLeaderOrFollower):
+        await lost
+    retry = asyncio.create_task(new.leader.append(batch(b"v", 0), acks=-1))
+    await asyncio.sleep(0)
+    assert not retry.done()
+    await cluster.copy(0, 2)
+    assert (await retry).base_offset == 0
+    assert await values(new) == [b"v"]
+    with pytest.raises(OutOfOrderSequence):
+        await new.leader.append(batch(b"later", 5), acks=1)
 
 
-def test_min_insync_is_asked_before_and_after_the_write() -> None:
-    async def scenario(cluster: Cluster) -> None:
+async def test_b3_a_leader_that_comes_back_drops_what_nobody_else_has(cluster: Cluster) -> None:
+    leader = cluster.nodes[0]
+    await leader.leader.append(batch(b"both", 0), acks=1)
+    await cluster.copy(1, 2)
+    await leader.leader.append(batch(b"mine", 1, count=3), acks=1)
+    new = await cluster.elect(1)
+    waiting = asyncio.create_task(new.leader.append(batch(b"theirs", 1), acks=-1))
+    await cluster.copy(2)
+    assert await cluster.copy_once(0) == Diverged(2, 1)
+    assert cluster.nodes[0].log_end_offset == 1
+    await cluster.copy(0)
+    await waiting
+    assert await values(new) == [b"both", b"theirs"]
+    assert (await cluster.elect(0)).producers()[0].last_sequence == 1, "its producers are as its log says"
+
+
+async def test_b4_questions_and_answers_of_other_epochs_are_refused_and_dropped(cluster: Cluster) -> None:
+    leader, follower = cluster.nodes[0], cluster.nodes[1]
+    await leader.leader.append(batch(b"v"), acks=1)
+    asked = await follower.follower.ask()
+    assert asked is not None
+    with pytest.raises(FencedLeaderEpoch):
+        await leader.leader.read_as_replica(1, asked._replace(epoch=1), MAX_BYTES)
+    with pytest.raises(UnknownLeaderEpoch):
+        await leader.leader.read_as_replica(1, asked._replace(epoch=9), MAX_BYTES)
+    with pytest.raises(NotLeaderOrFollower):
+        await leader.leader.read_as_replica(8, asked, MAX_BYTES)
+    answer = await leader.leader.read_as_replica(1, asked, MAX_BYTES)
+    await cluster.elect(2)
+    await follower.follower.take(asked, copied(answer), 0)
+    assert follower.log_end_offset == 0
+
+
+async def test_min_insync_is_asked_before_and_after_the_write() -> None:
+    async with running_cluster(min_insync_replicas="2") as cluster:
         leader = cluster.nodes[0]
         waiting = asyncio.create_task(leader.leader.append(batch(b"v"), acks=-1))
         await asyncio.sleep(0.08)
@@ -235,166 +226,139 @@ def test_min_insync_is_asked_before_and_after_the_write() -> None:
         await cluster.copy(1, 2, rounds=3)
         assert (await again).base_offset == 2
 
-    run(scenario, min_insync_replicas="2")
+
+async def test_acks_all_that_takes_too_long_is_a_time_out_and_the_records_stay(cluster: Cluster) -> None:
+    leader = cluster.nodes[0]
+    with pytest.raises(RequestTimedOut):
+        await leader.leader.append(batch(b"slow"), acks=-1, timeout_s=0.01)
+    await cluster.copy(1, 2)
+    assert await values(leader) == [b"slow"]
 
 
-def test_acks_all_that_takes_too_long_is_a_time_out_and_the_records_stay() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        with pytest.raises(RequestTimedOut):
-            await leader.leader.append(batch(b"slow"), acks=-1, timeout_s=0.01)
-        await cluster.copy(1, 2)
-        assert await values(leader) == [b"slow"]
-
-    run(scenario)
-
-
-def test_b7_a_proposal_whose_outcome_is_unknown_is_made_again() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        cluster.refuse = RequestTimedOut("nobody knows")
-        await leader.leader.append(batch(b"v"), acks=1)
-        await asyncio.sleep(0.08)
-        await cluster.copy(1)
-        leader.leader.tick()
-        await asyncio.sleep(0)
-        assert (cluster.proposals, leader.high_watermark) == (1, 0)
-        cluster.refuse = None
-        await asyncio.sleep(0.21)
-        await cluster.copy(1)
-        leader.leader.tick()
-        await asyncio.sleep(0)
-        assert (cluster.term.isr, leader.high_watermark) == ((0, 1), 1)
-
-    run(scenario)
+async def test_b7_a_proposal_whose_outcome_is_unknown_is_made_again(cluster: Cluster) -> None:
+    leader = cluster.nodes[0]
+    cluster.refuse = RequestTimedOut("nobody knows")
+    await leader.leader.append(batch(b"v"), acks=1)
+    await asyncio.sleep(0.08)
+    await cluster.copy(1)
+    leader.leader.tick()
+    await asyncio.sleep(0)
+    assert (cluster.proposals, leader.high_watermark) == (1, 0)
+    cluster.refuse = None
+    await asyncio.sleep(0.21)
+    await cluster.copy(1)
+    leader.leader.tick()
+    await asyncio.sleep(0)
+    assert (cluster.term.isr, leader.high_watermark) == ((0, 1), 1)
 
 
-def test_b18_a_leader_that_stepped_down_serves_nobody_until_a_later_epoch() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        waiting = asyncio.create_task(leader.leader.append(batch(b"v"), acks=-1))
-        await asyncio.sleep(0)
-        leader.leader.step_down()
+async def test_b18_a_leader_that_stepped_down_serves_nobody_until_a_later_epoch(cluster: Cluster) -> None:
+    leader = cluster.nodes[0]
+    waiting = asyncio.create_task(leader.leader.append(batch(b"v"), acks=-1))
+    await asyncio.sleep(0)
+    leader.leader.step_down()
+    with pytest.raises(NotLeaderOrFollower):
+        await waiting
+    for refused in (
+        leader.leader.append(batch(b"v"), acks=1),
+        leader.reader.read(0, 10),
+        leader.leader.append_own(batch(b"v")),
+    ):
         with pytest.raises(NotLeaderOrFollower):
-            await waiting
-        for refused in (
-            leader.leader.append(batch(b"v"), acks=1),
-            leader.reader.read(0, 10),
-            leader.leader.append_own(batch(b"v")),
-        ):
-            with pytest.raises(NotLeaderOrFollower):
-                await refused
-        cluster.term = cluster.term._replace(version=cluster.term.version + 1)
-        await cluster.spread()
-        assert not leader.leads
-        await cluster.elect(0)
-        assert (await leader.leader.append(batch(b"w"), acks=1)).base_offset == 1
-
-    run(scenario)
+            await refused
+    cluster.term = cluster.term._replace(version=cluster.term.version + 1)
+    await cluster.spread()
+    assert not leader.leads
+    await cluster.elect(0)
+    assert (await leader.leader.append(batch(b"w"), acks=1)).base_offset == 1
 
 
-def test_b20_a_new_leader_does_not_invent_an_end() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        await cluster.nodes[0].leader.append(batch(b"v"), acks=1)
-        await cluster.copy_once(1)
-        await cluster.copy_once(2)
-        new = await cluster.elect(1)
-        assert new.high_watermark == 0
-        with pytest.raises(OffsetNotAvailable):
-            new.leader.check_end_known()
-        settling = asyncio.create_task(new.leader.end_settled())
-        await cluster.copy(0, 2)
+async def test_b20_a_new_leader_does_not_invent_an_end(cluster: Cluster) -> None:
+    await cluster.nodes[0].leader.append(batch(b"v"), acks=1)
+    await cluster.copy_once(1)
+    await cluster.copy_once(2)
+    new = await cluster.elect(1)
+    assert new.high_watermark == 0
+    with pytest.raises(OffsetNotAvailable):
         new.leader.check_end_known()
-        assert await settling == 1
-
-    run(scenario)
-
-
-def test_a_follower_that_was_away_begins_where_its_leader_does_also_within_a_batch() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        await leader.leader.append(batch(b"old", count=4), acks=1)
-        await leader.leader.append(batch(b"cut", count=4), acks=1)
-        await cluster.copy(1, 2)
-        await leader.leader.append(batch(b"new"), acks=1)
-        await cluster.copy(1, 2)
-        assert await leader.leader.delete_records(6) == 6
-        await cluster.copy(1)
-        assert cluster.nodes[1].log_start_offset == 6
-        cluster.nodes[2] = await opener(MemoryLogStore(), lambda: 1)("t", 0, cluster.settings, 0)
-        await cluster.nodes[2].follower.follow(cluster.term)
-        assert await cluster.copy_once(2) == OutOfRange(6)
-        await cluster.copy(2)
-        fresh = cluster.nodes[2]
-        assert (fresh.log_start_offset, fresh.log_end_offset, fresh.high_watermark) == (6, 9, 9)
-        assert len(await values(await cluster.elect(2))) >= 3
-
-    run(scenario)
+    settling = asyncio.create_task(new.leader.end_settled())
+    await cluster.copy(0, 2)
+    new.leader.check_end_known()
+    assert await settling == 1
 
 
-def test_b14_a_damaged_batch_is_not_copied() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader, follower = cluster.nodes[0], cluster.nodes[1]
-        await leader.leader.append(batch(b"value" * 10), acks=1)
-        asked = await follower.follower.ask()
-        assert asked is not None
-        answer = await leader.leader.read_as_replica(1, asked, MAX_BYTES)
-        assert isinstance(answer, ReadResult)
-        damaged = bytearray(b"".join(answer.records))
-        damaged[70] ^= 1
-        with pytest.raises(CorruptMessage):
-            await follower.follower.take(asked, Copied(damaged, 1), 0)
-        assert follower.log_end_offset == 0
-        await cluster.copy(1)
-        assert follower.log_end_offset == 1
-
-    run(scenario)
-
-
-def test_a_transaction_whose_marker_is_not_committed_is_not_shown() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        leader = cluster.nodes[0]
-        records = [NewRecord(b"k", b"t", (), 1)]
-        opened = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-        await leader.leader.append(opened, acks=1)
-        await cluster.copy(1, 2)
-        marker = asyncio.create_task(leader.leader.append_marker(7, 0, commit=True))
-        await asyncio.sleep(0)
-        assert (leader.high_watermark, leader.last_stable_offset) == (1, 0)
-        await cluster.copy(1, 2)
-        await marker
-        assert (leader.high_watermark, leader.last_stable_offset) == (2, 2)
-
-    run(scenario)
+async def test_a_follower_that_was_away_begins_where_its_leader_does_also_within_a_batch(cluster: Cluster) -> None:
+    leader = cluster.nodes[0]
+    await leader.leader.append(batch(b"old", count=4), acks=1)
+    await leader.leader.append(batch(b"cut", count=4), acks=1)
+    await cluster.copy(1, 2)
+    await leader.leader.append(batch(b"new"), acks=1)
+    await cluster.copy(1, 2)
+    assert await leader.leader.delete_records(6) == 6
+    await cluster.copy(1)
+    assert cluster.nodes[1].log_start_offset == 6
+    cluster.nodes[2] = await opener(MemoryLogStore(), lambda: 1)("t", 0, cluster.settings, 0)
+    await cluster.nodes[2].follower.follow(cluster.term)
+    assert await cluster.copy_once(2) == OutOfRange(6)
+    await cluster.copy(2)
+    fresh = cluster.nodes[2]
+    assert (fresh.log_start_offset, fresh.log_end_offset, fresh.high_watermark) == (6, 9, 9)
+    assert len(await values(await cluster.elect(2))) >= 3
 
 
-def test_an_only_replica_leads_at_once_and_followers_may_come_later() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        alone = await opener(MemoryLogStore(), lambda: 1)("t", 0, cluster.settings, 0)
-        await alone.leader.append(batch(b"v"), acks=-1)
-        agreement = Agreement(cluster.propose)
-        await alone.leader.lead(Term(0, 1, 0, (0,), (0,)), agreement)
-        await alone.leader.append(batch(b"w"), acks=-1)
-        assert alone.high_watermark == 2
-        cluster.term = Term(0, 1, 1, (0, 1), (0,))
-        await alone.leader.lead(cluster.term, agreement)
-        await alone.leader.append(batch(b"x"), acks=-1)
-        await cluster.nodes[1].follower.follow(cluster.term._replace(epoch=9))
-        asked = Question(0, 1, 0, -1)
-        assert isinstance(await alone.leader.read_as_replica(1, asked, MAX_BYTES), ReadResult)
-        await alone.leader.read_as_replica(1, asked._replace(offset=3, last_epoch=1), MAX_BYTES)
-        await asyncio.sleep(0)
-        assert cluster.term.isr == (0, 1)
-        await alone.close()
+async def test_b14_a_damaged_batch_is_not_copied(cluster: Cluster) -> None:
+    leader, follower = cluster.nodes[0], cluster.nodes[1]
+    await leader.leader.append(batch(b"value" * 10), acks=1)
+    asked = await follower.follower.ask()
+    assert asked is not None
+    answer = await leader.leader.read_as_replica(1, asked, MAX_BYTES)
+    assert isinstance(answer, ReadResult)
+    damaged = bytearray(b"".join(answer.records))
+    damaged[70] ^= 1
+    with pytest.raises(CorruptMessage):
+        await follower.follower.take(asked, Copied(damaged, 1), 0)
+    assert follower.log_end_offset == 0
+    await cluster.copy(1)
+    assert follower.log_end_offset == 1
 
-    run(scenario)
+
+async def test_a_transaction_whose_marker_is_not_committed_is_not_shown(cluster: Cluster) -> None:
+    leader = cluster.nodes[0]
+    records = [NewRecord(b"k", b"t", (), 1)]
+    opened = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    await leader.leader.append(opened, acks=1)
+    await cluster.copy(1, 2)
+    marker = asyncio.create_task(leader.leader.append_marker(7, 0, commit=True))
+    await asyncio.sleep(0)
+    assert (leader.high_watermark, leader.last_stable_offset) == (1, 0)
+    await cluster.copy(1, 2)
+    await marker
+    assert (leader.high_watermark, leader.last_stable_offset) == (2, 2)
+
+
+async def test_an_only_replica_leads_at_once_and_followers_may_come_later(cluster: Cluster) -> None:
+    alone = await opener(MemoryLogStore(), lambda: 1)("t", 0, cluster.settings, 0)
+    await alone.leader.append(batch(b"v"), acks=-1)
+    agreement = Agreement(cluster.propose)
+    await alone.leader.lead(Term(0, 1, 0, (0,), (0,)), agreement)
+    await alone.leader.append(batch(b"w"), acks=-1)
+    assert alone.high_watermark == 2
+    cluster.term = Term(0, 1, 1, (0, 1), (0,))
+    await alone.leader.lead(cluster.term, agreement)
+    await alone.leader.append(batch(b"x"), acks=-1)
+    await cluster.nodes[1].follower.follow(cluster.term._replace(epoch=9))
+    asked = Question(0, 1, 0, -1)
+    assert isinstance(await alone.leader.read_as_replica(1, asked, MAX_BYTES), ReadResult)
+    await alone.leader.read_as_replica(1, asked._replace(offset=3, last_epoch=1), MAX_BYTES)
+    await asyncio.sleep(0)
+    assert cluster.term.isr == (0, 1)
+    await alone.close()
 
 
 @pytest.mark.parametrize("min_insync", ["1", "2"])
-def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still_leads(min_insync: str) -> None:
+async def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still_leads(min_insync: str) -> None:
     """It is alone and does not know it: nobody copies, and nobody agrees that the others are out of sync."""
-
-    async def scenario(cluster: Cluster) -> None:
+    async with running_cluster(min_insync_replicas=min_insync) as cluster:
         leader = cluster.nodes[0]
         kept = asyncio.create_task(leader.leader.append(batch(b"kept"), acks=-1))
         await cluster.copy(1, 2)
@@ -412,11 +376,11 @@ def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still_leads
         await cluster.copy(0, 2, rounds=3)
         assert cluster.nodes[0].log_end_offset == 1, "what was in doubt is dropped by the next leader's log"
 
-    run(scenario, min_insync_replicas=min_insync)
 
-
-def test_what_compaction_left_out_does_not_hide_where_an_epoch_began() -> None:
-    async def scenario(cluster: Cluster) -> None:
+async def test_what_compaction_left_out_does_not_hide_where_an_epoch_began() -> None:
+    async with running_cluster(
+        cleanup_policy="compact", segment_bytes="80", min_cleanable_dirty_ratio="0.01"
+    ) as cluster:
         first, second, third = cluster.nodes
         await first.leader.append(build_batch([NewRecord(b"another", b"a", (), 1)]), acks=1)
         await cluster.copy(1, 2)
@@ -443,5 +407,3 @@ def test_what_compaction_left_out_does_not_hide_where_an_epoch_began() -> None:
         found = await values(third)
         assert b"lost" not in found
         assert (found[0], found[-2:]) == (b"a", [b"e", b"f"])
-
-    run(scenario, cleanup_policy="compact", segment_bytes="80", min_cleanable_dirty_ratio="0.01")

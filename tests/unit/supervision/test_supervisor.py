@@ -1,24 +1,18 @@
 """The supervisor on a virtual clock: restart with backoff, reasons, counts, cancellation."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
-from tests.unit.timelines_shell.virtual import VirtualLoop
+import pytest
 
 from tidemill.supervision.policy import STABLE_S
 from tidemill.supervision.supervisor import Supervisor
 
-
-def run(scenario: Callable[[Supervisor], Awaitable[None]]) -> None:
-    loop = VirtualLoop()
-    try:
-        loop.run_until_complete(_main(scenario))
-    finally:
-        loop.close()
+pytestmark = pytest.mark.event_loop("virtual_selector")
 
 
-async def _main(scenario: Callable[[Supervisor], Awaitable[None]]) -> None:
-    await scenario(Supervisor(asyncio.get_running_loop().time))
+@pytest.fixture
+async def supervisor() -> Supervisor:
+    return Supervisor(asyncio.get_running_loop().time)
 
 
 class Loop:
@@ -41,80 +35,65 @@ async def end(task: asyncio.Task[None]) -> None:
     assert task.cancelled()
 
 
-def test_a_loop_that_fails_starts_again_after_growing_pauses() -> None:
-    async def scenario(supervisor: Supervisor) -> None:
-        loop = Loop(3)
-        task = supervisor.keep("deal", loop.run, about="orders")
-        await asyncio.sleep(5)
-        assert [round(at, 6) for at in loop.starts] == [0.0, 0.1, 0.3, 0.7]
-        assert supervisor.restarts == {"deal": 3}
-        assert supervisor.reasons() == ['task "deal" (orders) failed and is restarted: RuntimeError: injected 3']
-        assert supervisor.failing() == {"deal": 1}
-        await asyncio.sleep(STABLE_S)
-        assert supervisor.reasons() == []
-        assert supervisor.failing() == {"deal": 0}
-        await end(task)
-        assert supervisor.failing() == {}
-
-    run(scenario)
+async def test_a_loop_that_fails_starts_again_after_growing_pauses(supervisor: Supervisor) -> None:
+    loop = Loop(3)
+    task = supervisor.keep("deal", loop.run, about="orders")
+    await asyncio.sleep(5)
+    assert [round(at, 6) for at in loop.starts] == [0.0, 0.1, 0.3, 0.7]
+    assert supervisor.restarts == {"deal": 3}
+    assert supervisor.reasons() == ['task "deal" (orders) failed and is restarted: RuntimeError: injected 3']
+    assert supervisor.failing() == {"deal": 1}
+    await asyncio.sleep(STABLE_S)
+    assert supervisor.reasons() == []
+    assert supervisor.failing() == {"deal": 0}
+    await end(task)
+    assert supervisor.failing() == {}
 
 
-def test_cancelling_ends_a_loop_at_once_also_in_its_pause() -> None:
-    async def scenario(supervisor: Supervisor) -> None:
-        task = supervisor.keep("deal", Loop(1_000).run)
-        await asyncio.sleep(60)
-        before = asyncio.get_running_loop().time()
-        await end(task)
-        assert asyncio.get_running_loop().time() == before
-        assert supervisor.reasons() == []
-
-    run(scenario)
+async def test_cancelling_ends_a_loop_at_once_also_in_its_pause(supervisor: Supervisor) -> None:
+    task = supervisor.keep("deal", Loop(1_000).run)
+    await asyncio.sleep(60)
+    before = asyncio.get_running_loop().time()
+    await end(task)
+    assert asyncio.get_running_loop().time() == before
+    assert supervisor.reasons() == []
 
 
-def test_a_call_that_was_cancelled_below_a_loop_does_not_end_it() -> None:
-    async def scenario(supervisor: Supervisor) -> None:
-        starts = 0
+async def test_a_call_that_was_cancelled_below_a_loop_does_not_end_it(supervisor: Supervisor) -> None:
+    starts = 0
 
-        async def work() -> None:
-            nonlocal starts
-            starts += 1
-            below = asyncio.create_task(asyncio.sleep(60))
-            below.cancel()
-            await below
+    async def work() -> None:
+        nonlocal starts
+        starts += 1
+        below = asyncio.create_task(asyncio.sleep(60))
+        below.cancel()
+        await below
 
-        task = supervisor.keep("watch", work)
+    task = supervisor.keep("watch", work)
+    await asyncio.sleep(1)
+    assert starts > 1
+    assert supervisor.reasons() != []
+    await end(task)
+
+
+async def test_a_loop_that_returns_is_over(supervisor: Supervisor) -> None:
+    async def short() -> None:
         await asyncio.sleep(1)
-        assert starts > 1
-        assert supervisor.reasons() != []
-        await end(task)
 
-    run(scenario)
+    await supervisor.keep("membership", short)
+    assert supervisor.failing() == {}
 
 
-def test_a_loop_that_returns_is_over() -> None:
-    async def scenario(supervisor: Supervisor) -> None:
-        async def short() -> None:
-            await asyncio.sleep(1)
+async def test_a_job_that_fails_is_counted_and_named_for_a_while(supervisor: Supervisor) -> None:
+    async def fail() -> None:
+        raise RuntimeError("injected")
 
-        await supervisor.keep("membership", short)
-        assert supervisor.failing() == {}
-
-    run(scenario)
-
-
-def test_a_job_that_fails_is_counted_and_named_for_a_while() -> None:
-    async def scenario(supervisor: Supervisor) -> None:
-        async def fail() -> None:
-            raise RuntimeError("injected")
-
-        supervisor.spawn("purge", fail())
-        cancelled = supervisor.spawn("purge", asyncio.sleep(100))
-        await asyncio.sleep(1)
-        cancelled.cancel()
-        await asyncio.sleep(1)
-        assert supervisor.failures == {"purge": 1}
-        assert supervisor.reasons() == ['job "purge" failed: RuntimeError: injected']
-        await asyncio.sleep(STABLE_S)
-        assert supervisor.reasons() == []
-
-    run(scenario)
+    supervisor.spawn("purge", fail())
+    cancelled = supervisor.spawn("purge", asyncio.sleep(100))
+    await asyncio.sleep(1)
+    cancelled.cancel()
+    await asyncio.sleep(1)
+    assert supervisor.failures == {"purge": 1}
+    assert supervisor.reasons() == ['job "purge" failed: RuntimeError: injected']
+    await asyncio.sleep(STABLE_S)
+    assert supervisor.reasons() == []

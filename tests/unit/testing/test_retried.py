@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.retried import NAMES_MAX, summary
+from tests.support.retried import NAMES_MAX, summary
 
 ROOT = Path(__file__).parents[3]
-PLUGIN = "from tests.retried import pytest_addoption, pytest_configure"
+PLUGIN = "from tests.support.retried import pytest_addoption, pytest_configure"
 TESTS = """
 from pathlib import Path
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 PLANT = """
 import os
 import pytest
-from tests.unreported import pytest_configure
+from tests.support.unreported import pytest_configure
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):

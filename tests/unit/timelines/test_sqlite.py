@@ -5,7 +5,8 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,68 +26,58 @@ ONE_ROW = re.compile(
 )
 
 
-def with_store(path: Path, scenario: Callable[[SqliteStore], Awaitable[None]]) -> None:
-    async def run() -> None:
-        store = await open_store(path)
-        try:
-            await store.govern(Create("line"))
-            await store.govern(MakeReady("line"))
-            await scenario(store)
-        finally:
-            await store.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def ready_store(path: Path) -> AsyncIterator[SqliteStore]:
+    """A store with one timeline, `line`."""
+    store = await open_store(path)
+    try:
+        await store.govern(Create("line"))
+        await store.govern(MakeReady("line"))
+        yield store
+    finally:
+        await store.close()
 
 
 def new(name: str, body: bytes = b"body") -> NewMessage:
     return NewMessage(name, NOW, body, 1)
 
 
-def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
+async def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "timelines.db"
 
-    async def fill(store: SqliteStore) -> None:
+    async with ready_store(path) as store:
         (kept,) = await store.schedule("line", [new("a")])
         await store.acquire("line", [Claim(kept.seq, 1, "w", NOW + 50, NOW)], now_ms=NOW)
-
-    async def look(store: SqliteStore) -> None:
+    async with ready_store(path) as store:
         (message,) = await store.find("line", Selection(status=MessageStatus.LEASED), now_ms=NOW, limit=9, bodies=True)
         assert (message.id, message.holder, message.body) == ("a", "w", b"body")
 
-    with_store(path, fill)
-    with_store(path, look)
 
-
-def test_numbers_are_not_given_again_after_reopening(tmp_path: Path) -> None:
+async def test_numbers_are_not_given_again_after_reopening(tmp_path: Path) -> None:
     seen: list[int] = []
-
-    async def once(store: SqliteStore) -> None:
-        seen.extend(kept.seq for kept in await store.schedule("line", [new("a")]))
-        assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
-
     for _ in range(3):
-        with_store(tmp_path / "timelines.db", once)
+        async with ready_store(tmp_path / "timelines.db") as store:
+            seen.extend(kept.seq for kept in await store.schedule("line", [new("a")]))
+            assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
     assert seen == sorted(set(seen))
 
 
-def test_b13_the_settings_that_the_promises_rest_on(tmp_path: Path) -> None:
+async def test_b13_the_settings_that_the_promises_rest_on(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
-    async def look(_: SqliteStore) -> None:
+    async with ready_store(path):
         connection = connect(path)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         connection.close()
 
-    with_store(path, look)
 
-
-def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     path.write_bytes(b"this is not a database, but it is long enough to look like one" * 100)
     before = path.read_bytes()
     with pytest.raises(StoreCorrupt, match=r"timelines\.db"):
-        asyncio.run(open_store(path))
+        await open_store(path)
     assert path.read_bytes() == before
 
 
@@ -99,59 +90,55 @@ def test_a_full_disk_is_called_that(code: int) -> None:
     assert "disk is full" in str(told)
 
 
-def test_a_file_damaged_in_the_middle_fails_with_a_clear_error(tmp_path: Path) -> None:
+async def test_a_file_damaged_in_the_middle_fails_with_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
-    async def fill(store: SqliteStore) -> None:
+    async def read() -> None:
+        async with ready_store(path) as store:
+            for index in range(2000):
+                await store.settle("line", [Cancel(f"m{index:05}")], now_ms=NOW)
+
+    async with ready_store(path) as store:
         await store.schedule("line", [new(f"m{index:05}", bytes(500)) for index in range(2000)])
-
-    async def read(store: SqliteStore) -> None:
-        for index in range(2000):
-            await store.settle("line", [Cancel(f"m{index:05}")], now_ms=NOW)
-
-    with_store(path, fill)
     content = bytearray(path.read_bytes())
     content[8 * 4096 :] = b"\xa5" * (len(content) - 8 * 4096)
     path.write_bytes(content)
     with pytest.raises((StoreCorrupt, StoreUnavailable)):
-        with_store(path, read)
+        await read()
 
 
-def test_a_file_from_the_future_is_refused(tmp_path: Path) -> None:
+async def test_a_file_from_the_future_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
-
-    async def nothing(_: SqliteStore) -> None:
+    async with ready_store(path):
         pass
-
-    with_store(path, nothing)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(StoreTooNew, match="99"):
-        asyncio.run(open_store(path))
+        await open_store(path)
 
 
-def test_another_programs_file_is_not_touched(tmp_path: Path) -> None:
+async def test_another_programs_file_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (x)")
     connection.close()
     with pytest.raises(StoreCorrupt, match="not a timeline store"):
-        asyncio.run(open_store(path))
+        await open_store(path)
 
 
-def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
+async def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreUnavailable):
-        asyncio.run(open_store(tmp_path / "file" / "timelines.db"))
+        await open_store(tmp_path / "file" / "timelines.db")
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_a_file_that_was_removed_takes_nothing_more(tmp_path: Path, replaced: bool) -> None:
+async def test_a_file_that_was_removed_takes_nothing_more(tmp_path: Path, replaced: bool) -> None:
     """The open file would go on to take messages, and all of them would be gone with the process."""
     path = tmp_path / "timelines.db"
 
-    async def scenario(store: SqliteStore) -> None:
+    async with ready_store(path) as store:
         await store.schedule("line", [new("a")])
         path.rename(tmp_path / "away.db")
         if replaced:
@@ -162,39 +149,30 @@ def test_a_file_that_was_removed_takes_nothing_more(tmp_path: Path, replaced: bo
         (tmp_path / "away.db").rename(path)
         await store.schedule("line", [new("c")])
 
-    with_store(path, scenario)
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "timelines.db")
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await store.govern(Create("line"))
+    with pytest.raises(StoreUnavailable):
+        await store.catalogue()
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    async def run() -> None:
-        store = await open_store(tmp_path / "timelines.db")
-        await store.close()
-        await store.close()
-        with pytest.raises(StoreUnavailable):
-            await store.govern(Create("line"))
-        with pytest.raises(StoreUnavailable):
-            await store.catalogue()
-
-    asyncio.run(run())
-
-
-def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
+async def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
-    async def fill(store: SqliteStore) -> None:
+    async with ready_store(path) as store:
         calls = [asyncio.ensure_future(store.schedule("line", [new(f"m{index}")])) for index in range(300)]
         await asyncio.sleep(0)
         await store.close()
         assert len(await asyncio.gather(*calls)) == 300
-
-    async def look(store: SqliteStore) -> None:
+    async with ready_store(path) as store:
         assert await store.tally("line", now_ms=NOW) == [300]
 
-    with_store(path, fill)
-    with_store(path, look)
 
-
-def test_one_failing_operation_of_a_group_fails_alone(tmp_path: Path) -> None:
+async def test_one_failing_operation_of_a_group_fails_alone(tmp_path: Path) -> None:
     def bad(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO bodies VALUES (77, x'00')")
         connection.execute("INSERT INTO nowhere VALUES (1)")
@@ -206,31 +184,26 @@ def test_one_failing_operation_of_a_group_fails_alone(tmp_path: Path) -> None:
 
         return operation
 
-    async def run() -> None:
-        writer = SqliteWriter(tmp_path / "timelines.db")
-        await writer.start()
-        jobs = [writer.do(job) for job in (good(1), lambda _: 1 // 0, good(2), bad, good(3))]
-        results = await asyncio.gather(*jobs, return_exceptions=True)
-        rows = await writer.do(lambda connection: connection.execute("SELECT seq FROM bodies ORDER BY 1").fetchall())
-        await writer.close()
-        assert isinstance(results[3], StoreUnavailable)
-        assert isinstance(results[1], ZeroDivisionError)
-        assert [results[0], results[2], results[4]] == [1, 2, 3]
-        assert rows == [(1,), (2,), (3,)]
-
-    asyncio.run(run())
+    writer = SqliteWriter(tmp_path / "timelines.db")
+    await writer.start()
+    jobs = [writer.do(job) for job in (good(1), lambda _: 1 // 0, good(2), bad, good(3))]
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    rows = await writer.do(lambda connection: connection.execute("SELECT seq FROM bodies ORDER BY 1").fetchall())
+    await writer.close()
+    assert isinstance(results[3], StoreUnavailable)
+    assert isinstance(results[1], ZeroDivisionError)
+    assert [results[0], results[2], results[4]] == [1, 2, 3]
+    assert rows == [(1,), (2,), (3,)]
 
 
-def test_the_log_of_changes_is_copied_into_the_file(tmp_path: Path) -> None:
+async def test_the_log_of_changes_is_copied_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
-    async def churn(store: SqliteStore) -> None:
+    async with ready_store(path) as store:
         for turn in range(5):
             names = [f"{turn}-{index}" for index in range(CHECKPOINT_CHANGES // 4)]
             await store.schedule("line", [new(name, bytes(200)) for name in names])
             await store.settle("line", [Cancel(name) for name in names], now_ms=NOW)
-
-    with_store(path, churn)
     assert path.stat().st_size > 100_000
 
 
@@ -261,10 +234,10 @@ SHORT_RANGE = "timeline=? AND due_ms>? AND due_ms<?)"
         (Selection(ids=("a", "b")), "message_ids (timeline=? AND id=?)"),
     ],
 )
-def test_reads_look_at_a_short_range_of_an_index(tmp_path: Path, selection: Selection, found_by: str) -> None:
+async def test_reads_look_at_a_short_range_of_an_index(tmp_path: Path, selection: Selection, found_by: str) -> None:
     path = tmp_path / "timelines.db"
 
-    async def look(store: SqliteStore) -> None:
+    async with ready_store(path) as store:
         await store.schedule("line", [new("a")])
         connection = connect(path)
         planned = Planned(connection)
@@ -278,8 +251,6 @@ def test_reads_look_at_a_short_range_of_an_index(tmp_path: Path, selection: Sele
         assert all(found_by in step or ONE_ROW.search(step) for step in looks), planned.steps
         if selection.ids is None:  # these come in order already; a few ids may be sorted
             assert not any("TEMP B-TREE" in step for step in planned.steps)
-
-    with_store(path, look)
 
 
 WRITES = (
@@ -334,16 +305,13 @@ asyncio.run(main())
 """
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
-    result = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), "10"], stdout=subprocess.PIPE, text=True, timeout=120
-    )
+    command = [sys.executable, "-c", KILLED, str(path), "10"]
+    result = await asyncio.to_thread(subprocess.run, command, stdout=subprocess.PIPE, text=True, timeout=120)
     assert result.returncode == -9
     assert result.stdout.split() == [str(batch) for batch in range(10)]
 
-    async def look(store: SqliteStore) -> None:
+    async with ready_store(path) as store:
         found = {message.id for message in await store.find("line", now_ms=NOW, limit=1000)}
         assert found - {"last"} == {f"{batch}-{index}" for batch in range(10) for index in range(20)}
-
-    with_store(path, look)

@@ -21,7 +21,7 @@ def _open_files(path: Path) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
-def test_checkpoints_share_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_checkpoints_share_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Path] = []
 
     def counted(path: Path, *more: Any) -> sqlite3.Connection:
@@ -44,7 +44,7 @@ def test_checkpoints_share_one_connection(tmp_path: Path, monkeypatch: pytest.Mo
         await store.close()
         return counts
 
-    counts = asyncio.run(run())
+    counts = await run()
     assert len(opened) <= CONNECTIONS_MAX, f"{len(opened)} connections in {ROUNDS} rounds"
     assert len(set(counts[ROUNDS // 2 :])) == 1, counts
     assert _open_files(path) == 0

@@ -70,74 +70,67 @@ async def listed(store: TimelineStore) -> list[tuple[str, int]]:
     return [(one.id, one.due_ms) for one in await store.find("line", now_ms=NOW, limit=FIND_LIMIT_MAX)]
 
 
-def test_places_are_merged_when_there_are_enough_blocks(tmp_path: Path) -> None:
+async def test_places_are_merged_when_there_are_enough_blocks(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
-    async def run() -> None:
-        store = await open_store(path)
-        await made(store)
-        for turn in range(2):
-            await store.schedule("line", batch(turn))
-            await store.schedule("other", batch(turn))
-            if turn == 0:
-                assert (rows(path, "fresh"), rows(path, "places")) == (400, 0)  # one block: it is still written to
-                skip_numbers(path)
-        expected = await listed(store)
-        counts = await store.tally("line", Selection(NOW, NOW + 2_000), now_ms=NOW, bars=7)
-        async with asyncio.timeout(60):
-            while rows(path, "fresh") > 400:
-                assert await listed(store) == expected
-                assert await store.tally("line", Selection(NOW, NOW + 2_000), now_ms=NOW, bars=7) == counts
-                before = rows(path, "fresh")
-                await store.govern(MakeReady("line"))
-                assert before - rows(path, "fresh") <= merge.STEP_PLACES
-        assert (rows(path, "fresh"), rows(path, "places")) == (400, 400)
-        assert len(expected) == sum(counts) == 400
-        assert await listed(store) == expected
-        await store.close()
-
-    asyncio.run(run())
+    store = await open_store(path)
+    await made(store)
+    for turn in range(2):
+        await store.schedule("line", batch(turn))
+        await store.schedule("other", batch(turn))
+        if turn == 0:
+            assert (rows(path, "fresh"), rows(path, "places")) == (400, 0)  # one block: it is still written to
+            skip_numbers(path)
+    expected = await listed(store)
+    counts = await store.tally("line", Selection(NOW, NOW + 2_000), now_ms=NOW, bars=7)
+    async with asyncio.timeout(60):
+        while rows(path, "fresh") > 400:
+            assert await listed(store) == expected
+            assert await store.tally("line", Selection(NOW, NOW + 2_000), now_ms=NOW, bars=7) == counts
+            before = rows(path, "fresh")
+            await store.govern(MakeReady("line"))
+            assert before - rows(path, "fresh") <= merge.STEP_PLACES
+    assert (rows(path, "fresh"), rows(path, "places")) == (400, 400)
+    assert len(expected) == sum(counts) == 400
+    assert await listed(store) == expected
+    await store.close()
 
 
-def test_a_merge_comes_to_an_end_beside_a_stream_of_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_merge_comes_to_an_end_beside_a_stream_of_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(merge, "STEP_PLACES", 1)
     monkeypatch.setattr(merge, "PACE", 2)
     path = tmp_path / "timelines.db"
 
-    async def run() -> None:
-        store = await open_store(path)
-        await made(store)
-        await store.schedule("line", batch(0, 2_000))
-        skip_numbers(path)
-        for turn in range(1, 14):
-            await store.schedule("line", batch(turn, 200))
-        assert rows(path, "places") == 2_000
-        assert len(await listed(store)) == 2_000 + 13 * 200
-        await store.close()
-
-    asyncio.run(run())
+    store = await open_store(path)
+    await made(store)
+    await store.schedule("line", batch(0, 2_000))
+    skip_numbers(path)
+    for turn in range(1, 14):
+        await store.schedule("line", batch(turn, 200))
+    assert rows(path, "places") == 2_000
+    assert len(await listed(store)) == 2_000 + 13 * 200
+    await store.close()
 
 
-def test_everything_comes_out_as_in_memory_while_places_are_merged(tmp_path: Path) -> None:
+async def test_everything_comes_out_as_in_memory_while_places_are_merged(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     draw = random.Random(7)
 
-    async def run() -> None:
-        stores: list[TimelineStore] = [MemoryTimelineStore(), await open_store(path)]
-        for store in stores:
-            await made(store)
-        merged = 0
-        for turn in range(60):
-            told = [await one_turn(store, turn, random.Random(turn)) for store in stores]
-            assert told[0] == told[1], f"turn {turn}"
-            if draw.random() < 0.3:
-                skip_numbers(path, draw.choice([BLOCK, 3 * BLOCK, 1]))
-            merged += rows(path, "places") > 0
-        assert merged > 30
-        for store in stores:
-            await store.close()
-
-    asyncio.run(run())
+    stores: list[TimelineStore] = [MemoryTimelineStore(), await open_store(path)]
+    for store in stores:
+        await made(store)
+    merged = 0
+    for turn in range(60):
+        told = [await one_turn(store, turn, random.Random(turn)) for store in stores]
+        assert told[0] == told[1], f"turn {turn}"
+        if draw.random() < 0.3:
+            skip_numbers(path, draw.choice([BLOCK, 3 * BLOCK, 1]))
+        merged += rows(path, "places") > 0
+    assert merged > 30
+    for store in stores:
+        await store.close()
 
 
 async def one_turn(store: TimelineStore, turn: int, draw: random.Random) -> list[object]:
@@ -178,7 +171,7 @@ def plain(one: TimedMessage) -> TimedMessage:
     return one._replace(seq=0)
 
 
-def test_a_step_that_fails_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_that_fails_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "timelines.db"
     step, failures = merge.Merger.step, iter([True, False, True])
 
@@ -189,39 +182,33 @@ def test_a_step_that_fails_is_taken_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(merge.Merger, "step", failing)
 
-    async def run() -> None:
-        store = await open_store(path)
-        await made(store)
-        await store.schedule("line", batch(0))
-        skip_numbers(path)
-        await store.schedule("line", batch(1))
-        expected = await listed(store)
-        await commit_until(store, path, 200)
-        assert await listed(store) == expected
-        await store.close()
-
-    asyncio.run(run())
+    store = await open_store(path)
+    await made(store)
+    await store.schedule("line", batch(0))
+    skip_numbers(path)
+    await store.schedule("line", batch(1))
+    expected = await listed(store)
+    await commit_until(store, path, 200)
+    assert await listed(store) == expected
+    await store.close()
     assert next(failures, None) is None
     assert rows(path, "places") == 200
 
 
-def test_a_timeline_goes_away_wherever_its_places_are(tmp_path: Path) -> None:
+async def test_a_timeline_goes_away_wherever_its_places_are(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
-    async def run() -> None:
-        store = await open_store(path)
-        await made(store)
-        await store.schedule("line", batch(0))
-        skip_numbers(path)
-        await store.schedule("line", batch(1))
-        await store.govern(MakeReady("line"))
-        assert 0 < rows(path, "places") < 200
-        await store.govern(Delete("line"))
-        while await store.govern(Purge("line", 50)) is not None:
-            pass
-        await store.close()
-
-    asyncio.run(run())
+    store = await open_store(path)
+    await made(store)
+    await store.schedule("line", batch(0))
+    skip_numbers(path)
+    await store.schedule("line", batch(1))
+    await store.govern(MakeReady("line"))
+    assert 0 < rows(path, "places") < 200
+    await store.govern(Delete("line"))
+    while await store.govern(Purge("line", 50)) is not None:
+        pass
+    await store.close()
     assert [rows(path, table) for table in ("fresh", "places", "messages")] == [0, 0, 0]
 
 
@@ -250,34 +237,27 @@ asyncio.run(main())
 """
 
 
-def test_a_merge_goes_on_after_a_kill(tmp_path: Path) -> None:
+async def test_a_merge_goes_on_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
-    async def begin() -> list[tuple[str, int]]:
-        store = await open_store(path)
-        await made(store)
-        await store.schedule("line", batch(0))
-        skip_numbers(path)
-        await store.schedule("line", batch(1))
-        expected = await listed(store)
-        await store.close()
-        return expected
-
-    async def go_on() -> list[tuple[str, int]]:
-        store = await open_store(path)
-        found = await listed(store)
-        await commit_until(store, path, 200)
-        assert await listed(store) == found
-        first = await store.find("line", now_ms=NOW, limit=400)
-        now_ms = NOW + 2_000
-        leases = await store.acquire("line", [claim(one, now_ms, random.Random(1)) for one in first], now_ms=now_ms)
-        done = [Complete(one.seq, one.token) for one in leases if one]
-        assert await store.settle("line", done, now_ms=now_ms) == [CommandOutcome.DONE] * 400
-        await store.close()
-        return found
-
-    expected = asyncio.run(begin())
-    result = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=120)
+    store = await open_store(path)
+    await made(store)
+    await store.schedule("line", batch(0))
+    skip_numbers(path)
+    await store.schedule("line", batch(1))
+    expected = await listed(store)
+    await store.close()
+    result = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", KILLED, str(path)], timeout=120)
     assert result.returncode == -9
     assert (rows(path, "fresh"), rows(path, "places")) == (340, 60)  # two steps are durable, the third never was
-    assert asyncio.run(go_on()) == expected
+    store = await open_store(path)
+    found = await listed(store)
+    await commit_until(store, path, 200)
+    assert await listed(store) == found
+    first = await store.find("line", now_ms=NOW, limit=400)
+    now_ms = NOW + 2_000
+    leases = await store.acquire("line", [claim(one, now_ms, random.Random(1)) for one in first], now_ms=now_ms)
+    done = [Complete(one.seq, one.token) for one in leases if one]
+    assert await store.settle("line", done, now_ms=now_ms) == [CommandOutcome.DONE] * 400
+    await store.close()
+    assert found == expected

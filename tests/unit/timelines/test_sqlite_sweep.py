@@ -57,65 +57,53 @@ async def swept(store: SqliteStore, path: Path, left: int) -> None:
             await store.govern(MakeReady("line"))
 
 
-def test_rows_go_when_enough_messages_are_gone(tmp_path: Path) -> None:
+async def test_rows_go_when_enough_messages_are_gone(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     names = [f"m{number}" for number in range(MESSAGES)]
     gone = random.Random(5).sample(names, 3 * MESSAGES // 4)
 
-    async def run() -> None:
-        store = await opened(path)
-        await store.schedule("line", [new(name) for name in names])
-        await cancel(store, gone[:900])
-        assert rows(path, "messages") == MESSAGES
-        await cancel(store, gone[900:])
-        await swept(store, path, MESSAGES - len(gone) + sweep.GONE_MIN)
-        assert await ids(store) == set(names) - set(gone)
-        await store.close()
-
-    asyncio.run(run())
+    store = await opened(path)
+    await store.schedule("line", [new(name) for name in names])
+    await cancel(store, gone[:900])
+    assert rows(path, "messages") == MESSAGES
+    await cancel(store, gone[900:])
+    await swept(store, path, MESSAGES - len(gone) + sweep.GONE_MIN)
+    assert await ids(store) == set(names) - set(gone)
+    await store.close()
     assert rows(path, "fresh") == MESSAGES - len(gone)
 
 
-def test_an_id_can_be_given_again_before_its_row_is_swept(tmp_path: Path) -> None:
+async def test_an_id_can_be_given_again_before_its_row_is_swept(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     names = [f"m{number}" for number in range(2_000)]
 
-    async def run() -> None:
-        store = await opened(path)
-        await store.schedule("line", [new(name) for name in names])
-        await cancel(store, names[:900])
-        first = await store.schedule("line", [new(name) for name in names[:900]])
-        assert not any(one.duplicate for one in first)
-        await cancel(store, names[900:])
-        await swept(store, path, 900 + sweep.GONE_MIN)
-        assert await ids(store) == set(names[:900])
-        await store.close()
-
-    asyncio.run(run())
+    store = await opened(path)
+    await store.schedule("line", [new(name) for name in names])
+    await cancel(store, names[:900])
+    first = await store.schedule("line", [new(name) for name in names[:900]])
+    assert not any(one.duplicate for one in first)
+    await cancel(store, names[900:])
+    await swept(store, path, 900 + sweep.GONE_MIN)
+    assert await ids(store) == set(names[:900])
+    await store.close()
 
 
-def test_a_sweep_goes_on_after_reopening(tmp_path: Path) -> None:
+async def test_a_sweep_goes_on_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     names = [f"m{number}" for number in range(MESSAGES)]
 
-    async def begin() -> None:
-        store = await opened(path)
-        await store.schedule("line", [new(name) for name in names])
-        await cancel(store, names[:3_000])
-        await store.close()
-
-    async def go_on() -> None:
-        store = await opened(path)
-        await swept(store, path, MESSAGES - 3_000 + sweep.GONE_MIN)
-        assert await ids(store) == set(names[3_000:])
-        await store.close()
-
-    asyncio.run(begin())
+    store = await opened(path)
+    await store.schedule("line", [new(name) for name in names])
+    await cancel(store, names[:3_000])
+    await store.close()
     assert rows(path, "messages") > MESSAGES - 3_000
-    asyncio.run(go_on())
+    store = await opened(path)
+    await swept(store, path, MESSAGES - 3_000 + sweep.GONE_MIN)
+    assert await ids(store) == set(names[3_000:])
+    await store.close()
 
 
-def test_a_step_that_fails_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_that_fails_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "timelines.db"
     names = [f"m{number}" for number in range(MESSAGES)]
     step, failures = sweep.Sweeper.step, iter([True, False, True, False, False])
@@ -127,14 +115,11 @@ def test_a_step_that_fails_is_taken_again(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(sweep.Sweeper, "step", failing)
 
-    async def run() -> None:
-        store = await opened(path)
-        await store.schedule("line", [new(name) for name in names])
-        await cancel(store, names[:2_000])
-        await swept(store, path, 2_000 + sweep.GONE_MIN)
-        assert await ids(store) == set(names[2_000:])
-        await store.close()
-
-    asyncio.run(run())
+    store = await opened(path)
+    await store.schedule("line", [new(name) for name in names])
+    await cancel(store, names[:2_000])
+    await swept(store, path, 2_000 + sweep.GONE_MIN)
+    assert await ids(store) == set(names[2_000:])
+    await store.close()
     assert next(failures, None) is None
     assert rows(path, "messages") == rows(path, "fresh") + rows(path, "gone")

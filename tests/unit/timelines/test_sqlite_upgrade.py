@@ -41,16 +41,13 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def check(path: Path) -> None:
-    async def look() -> None:
-        store = await open_store(path)
-        try:
-            await everything_is_there(store)
-            await everything_can_go_on(store)
-        finally:
-            await store.close()
-
-    asyncio.run(look())
+async def check(path: Path) -> None:
+    store = await open_store(path)
+    try:
+        await everything_is_there(store)
+        await everything_can_go_on(store)
+    finally:
+        await store.close()
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -97,13 +94,13 @@ def told(one: TimedMessage) -> tuple[object, ...]:
     return (one.id, one.seq, one.due_ms, one.scheduled_ms, one.holder, one.token, one.version, one.attempts)
 
 
-def test_an_old_file_is_brought_to_this_version(old: Path) -> None:
-    check(old)
+async def test_an_old_file_is_brought_to_this_version(old: Path) -> None:
+    await check(old)
 
 
-def test_it_goes_step_by_step(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_goes_step_by_step(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrade, "STEP_MESSAGES", 2)
-    check(old)
+    await check(old)
 
 
 KILLED = """
@@ -126,10 +123,11 @@ asyncio.run(open_store(Path(sys.argv[1])))
 
 
 @pytest.mark.parametrize("old", [1, 2], indirect=True)
-def test_it_goes_on_after_a_kill(old: Path) -> None:
+async def test_it_goes_on_after_a_kill(old: Path) -> None:
     # In the middle of the first step, and of the third: of what is then left.
     for step in (0, 2):
-        result = subprocess.run([sys.executable, "-c", KILLED, str(old), str(step)], timeout=120)
+        command = [sys.executable, "-c", KILLED, str(old), str(step)]
+        result = await asyncio.to_thread(subprocess.run, command, timeout=120)
         assert result.returncode == -9
     connection = sqlite3.connect(old)
     left = connection.execute("SELECT count(*) FROM messages_before").fetchone()[0]
@@ -137,4 +135,4 @@ def test_it_goes_on_after_a_kill(old: Path) -> None:
     connection.close()
     assert moved == 6
     assert moved + left == len(LINE) + 1 + 5
-    check(old)
+    await check(old)

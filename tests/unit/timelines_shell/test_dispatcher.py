@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.timelines_shell.virtual import Fleet, run_virtual
+from tests.support.virtual_timelines import virtual_fleet
 
 from tidemill.model.timeline_errors import (
     BadLease,
@@ -22,17 +22,17 @@ from tidemill.timelines.core.timeline import DealerKind, TimelineSettings
 from tidemill.timelines.dispatcher import ScheduleRequest
 from tidemill.timelines.memory import MemoryTimelineStore
 
+pytestmark = pytest.mark.event_loop("virtual_selector")
 
-def test_messages_arrive_when_they_are_due_and_never_before() -> None:
-    async def scenario(fleet: Fleet) -> None:
+
+async def test_messages_arrive_when_they_are_due_and_never_before() -> None:
+    async with virtual_fleet() as fleet:
         start = fleet.now_ms()
         await fleet.schedule(*(start + 7 * number for number in range(1_000)))
         fleet.consumer(max_in_flight=10_000)
         await fleet.until(lambda: len(fleet.received) == 1_000)
         assert all(0 <= one.late_ms <= 2 for one in fleet.received if one.granted.message.scheduled_ms > start)
         assert len({one.id for one in fleet.received}) == 1_000
-
-    run_virtual(scenario)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_messages_arrive_when_they_are_due_and_never_before() -> None:
         ([], 0, 0),
     ],
 )
-def test_who_holds_back_is_sent_messages_early_by_the_way_to_it(
+async def test_who_holds_back_is_sent_messages_early_by_the_way_to_it(
     ways_us: list[int], drift_us: int, lead_ms: int
 ) -> None:
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet() as fleet:
         for name in ("holds", "does not"):
             consumer = fleet.consumer(id=name, holds_back=name == "holds", rack=name)
             for way_us in ways_us:
@@ -61,11 +61,9 @@ def test_who_holds_back_is_sent_messages_early_by_the_way_to_it(
         for one in fleet.received:
             assert 0 <= one.late_ms + (lead_ms if one.consumer == "holds" else 0) <= 4
 
-    run_virtual(scenario)
 
-
-def test_a_message_scheduled_inside_the_horizon_is_on_time() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_message_scheduled_inside_the_horizon_is_on_time() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         await asyncio.sleep(60)
         for ahead_ms in (1, 10, 100, 1_000, 4_900, 0):
@@ -73,20 +71,16 @@ def test_a_message_scheduled_inside_the_horizon_is_on_time() -> None:
         await fleet.until(lambda: len(fleet.received) == 6)
         assert all(0 <= one.late_ms <= 2 for one in fleet.received)
 
-    run_virtual(scenario)
 
-
-def test_a_past_due_time_is_delivered_now() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_past_due_time_is_delivered_now() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         await fleet.schedule(5, fleet.now_ms() - 1_000)
         await fleet.until(lambda: len(fleet.received) == 2, 1)
 
-    run_virtual(scenario)
 
-
-def test_a_consumer_never_holds_more_than_it_asked_for() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_consumer_never_holds_more_than_it_asked_for() -> None:
+    async with virtual_fleet() as fleet:
         consumer = fleet.consumer(max_in_flight=3)
         await fleet.schedule(*([fleet.now_ms()] * 10))
         await asyncio.sleep(5)
@@ -96,11 +90,9 @@ def test_a_consumer_never_holds_more_than_it_asked_for() -> None:
         assert len(fleet.received) == 5
         assert len(consumer.held) == 3
 
-    run_virtual(scenario)
 
-
-def test_a_busy_consumer_gets_nothing_until_it_is_ready() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_busy_consumer_gets_nothing_until_it_is_ready() -> None:
+    async with virtual_fleet() as fleet:
         consumer = fleet.consumer()
         fleet.dispatcher.ready("line", consumer, busy=True)
         await fleet.schedule(fleet.now_ms())
@@ -109,11 +101,9 @@ def test_a_busy_consumer_gets_nothing_until_it_is_ready() -> None:
         fleet.dispatcher.ready("line", consumer, busy=False)
         await fleet.until(lambda: len(fleet.received) == 1, 1)
 
-    run_virtual(scenario)
 
-
-def test_a_consumer_that_does_not_answer_gets_nothing_more() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_consumer_that_does_not_answer_gets_nothing_more() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer(id="stopped")
         fleet.muted.add("stopped")
         await asyncio.sleep(10)
@@ -123,11 +113,9 @@ def test_a_consumer_that_does_not_answer_gets_nothing_more() -> None:
         fleet.muted.clear()
         await fleet.until(lambda: len(fleet.received) == 1, 5)
 
-    run_virtual(scenario)
 
-
-def test_work_of_a_busy_consumer_goes_to_others_in_a_later_window() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_work_of_a_busy_consumer_goes_to_others_in_a_later_window() -> None:
+    async with virtual_fleet(settings=TimelineSettings(window_ms=5_000, dealer=DealerKind.RANGES)) as fleet:
         busy = fleet.consumer(id="a")
         fleet.consumer(id="b", max_in_flight=1_000)
         await asyncio.sleep(0.1)
@@ -136,11 +124,9 @@ def test_work_of_a_busy_consumer_goes_to_others_in_a_later_window() -> None:
         await fleet.until(lambda: len(fleet.received) == 100, 60)
         assert {one.consumer for one in fleet.received} == {"b"}
 
-    run_virtual(scenario, settings=TimelineSettings(window_ms=5_000, dealer=DealerKind.RANGES))
 
-
-def test_a_lease_that_runs_out_brings_the_message_back_and_its_token_is_refused() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_lease_that_runs_out_brings_the_message_back_and_its_token_is_refused() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer(lease_ms=2_000)
         await fleet.schedule(fleet.now_ms() + 100)
         await fleet.until(lambda: len(fleet.received) == 2, 10)
@@ -151,11 +137,9 @@ def test_a_lease_that_runs_out_brings_the_message_back_and_its_token_is_refused(
         assert await fleet.complete([second]) == [CommandOutcome.DONE]
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
-    run_virtual(scenario)
 
-
-def test_release_extend_and_wrong_operations() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_release_extend_and_wrong_operations() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer(lease_ms=1_000)
         await fleet.schedule(fleet.now_ms())
         await fleet.until(lambda: len(fleet.received) == 1)
@@ -173,11 +157,9 @@ def test_release_extend_and_wrong_operations() -> None:
         assert await settle("line", [Complete(seq, token)]) == [CommandOutcome.STALE]
         assert await settle("line", [Complete(424_242, 1)]) == [CommandOutcome.MISSING]
 
-    run_virtual(scenario)
 
-
-def test_moved_and_cancelled_messages() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_moved_and_cancelled_messages() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         sooner, later, never, held = await fleet.schedule(*(fleet.now_ms() + ms for ms in (60_000, 2_000, 2_000, 0)))
         move, cancel = fleet.dispatcher.move, fleet.dispatcher.cancel
@@ -192,11 +174,9 @@ def test_moved_and_cancelled_messages() -> None:
         assert [one.id for one in fleet.received] == [held, sooner, later]
         assert all(0 <= one.late_ms <= 2 for one in fleet.received[1:])
 
-    run_virtual(scenario)
 
-
-def test_the_free_messages_of_a_lost_consumer_go_to_its_backup_at_once() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_the_free_messages_of_a_lost_consumer_go_to_its_backup_at_once() -> None:
+    async with virtual_fleet(settings=TimelineSettings(window_ms=3_000)) as fleet:
         lost = fleet.consumer(id="a1", rack="a", max_in_flight=1)
         fleet.consumer(id="b1", rack="b", max_in_flight=1_000)
         await asyncio.sleep(4)
@@ -207,11 +187,9 @@ def test_the_free_messages_of_a_lost_consumer_go_to_its_backup_at_once() -> None
         await fleet.until(lambda: len(fleet.received) == 50, 20)
         assert max(one.at_ms for one in fleet.received) - due_ms < 100
 
-    run_virtual(scenario, settings=TimelineSettings(window_ms=3_000))
 
-
-def test_two_racks_race_and_every_message_is_leased_once() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_two_racks_race_and_every_message_is_leased_once() -> None:
+    async with virtual_fleet(settings=TimelineSettings(window_ms=1_000)) as fleet:
         for rack in "abc":
             for number in range(2):
                 fleet.consumer(id=f"{rack}{number}", rack=rack, max_in_flight=40)
@@ -222,13 +200,11 @@ def test_two_racks_race_and_every_message_is_leased_once() -> None:
         assert len({one.id for one in fleet.received}) == 200
         assert len({one.consumer for one in fleet.received}) == 6
 
-    run_virtual(scenario, settings=TimelineSettings(window_ms=1_000))
 
-
-def test_dead_letters_go_to_their_timeline_also_without_consumers() -> None:
+async def test_dead_letters_go_to_their_timeline_also_without_consumers() -> None:
     settings = TimelineSettings(lease_ms=1_000, max_attempts=2, dead_letter="timeline:graves")
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet(settings=settings) as fleet:
         consumer = fleet.consumer()
         (message,) = await fleet.schedule(fleet.now_ms())
         await fleet.schedule(fleet.now_ms() + 100_000)
@@ -245,17 +221,15 @@ def test_dead_letters_go_to_their_timeline_also_without_consumers() -> None:
         fleet.consumer("graves")
         await fleet.until(lambda: len(fleet.received) == 3)
 
-    run_virtual(scenario, settings=settings)
 
-
-def test_dead_letters_go_to_their_topic() -> None:
+async def test_dead_letters_go_to_their_topic() -> None:
     settings = TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="topic:failed")
     appended: list[tuple[str, bytes | None, bytes, dict[str, bytes]]] = []
 
     async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:
         appended.append((topic, key, value, dict(headers)))
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet(settings=settings, append=append) as fleet:
         fleet.consumer()
         (message,) = await fleet.schedule(fleet.now_ms(), key=b"k")
         await fleet.until(lambda: bool(appended))
@@ -264,10 +238,10 @@ def test_dead_letters_go_to_their_topic() -> None:
         await asyncio.sleep(1)
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
-    run_virtual(scenario, settings=settings, append=append)
 
-
-def test_a_dead_letter_that_is_refused_stops_neither_the_others_nor_the_living(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_letter_that_is_refused_stops_neither_the_others_nor_the_living(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(message_core, "FIND_BYTES_MAX", 10)  # bodies come two at a time
     settings = TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="topic:failed")
     appended: list[bytes] = []
@@ -279,7 +253,7 @@ def test_a_dead_letter_that_is_refused_stops_neither_the_others_nor_the_living(m
             raise StoreUnavailable("too large")
         appended.append(key or b"")
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet(settings=settings, append=append) as fleet:
         consumer = fleet.consumer()
         for key in (b"a", b"large", b"b", b"c", b"d"):
             await fleet.schedule(fleet.now_ms(), key=key)
@@ -297,13 +271,11 @@ def test_a_dead_letter_that_is_refused_stops_neither_the_others_nor_the_living(m
         assert sorted(appended) == [b"a", b"b", b"c", b"d", b"large"]
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
-    run_virtual(scenario, settings=settings, append=append)
 
-
-def test_bodies_that_the_store_gives_out_a_few_at_a_time_are_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_that_the_store_gives_out_a_few_at_a_time_are_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_core, "FIND_BYTES_MAX", 10)  # bodies come two at a time
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet() as fleet:
         due_ms = fleet.now_ms() + 20_000
         ids = await fleet.schedule(*([due_ms] * 40))
         fleet.consumer()
@@ -312,11 +284,9 @@ def test_bodies_that_the_store_gives_out_a_few_at_a_time_are_not_late(monkeypatc
         await fleet.until(lambda: len(fleet.received) == 40, 30)
         assert max(one.late_ms for one in fleet.received) < 10
 
-    run_virtual(scenario)
 
-
-def test_a_grave_that_is_gone_is_dug_again() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_grave_that_is_gone_is_dug_again() -> None:
+    async with virtual_fleet() as fleet:
         settings = TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:graves")
         await fleet.dispatcher.alter("line", settings)
         await fleet.dispatcher.delete("graves")
@@ -328,11 +298,9 @@ def test_a_grave_that_is_gone_is_dug_again() -> None:
         assert await fleet.dispatcher.count("graves", EVERYTHING) == 1
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
-    run_virtual(scenario)
 
-
-def test_what_was_leased_for_a_consumer_that_left_before_it_was_sent_goes_to_others_at_once() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_what_was_leased_for_a_consumer_that_left_before_it_was_sent_goes_to_others_at_once() -> None:
+    async with virtual_fleet(settings=TimelineSettings(lease_ms=30_000)) as fleet:
         first = fleet.consumer(id="w1")
         due_ms = fleet.now_ms() + 10_000
         await fleet.schedule(*([due_ms] * 50))
@@ -344,11 +312,9 @@ def test_what_was_leased_for_a_consumer_that_left_before_it_was_sent_goes_to_oth
         assert {one.consumer for one in fleet.received} == {"w2"}
         assert max(one.late_ms for one in fleet.received) < 1_000
 
-    run_virtual(scenario, settings=TimelineSettings(lease_ms=30_000))
 
-
-def test_a_second_consumer_of_the_same_id_replaces_the_first() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_second_consumer_of_the_same_id_replaces_the_first() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer(id="w")
         fleet.consumer(id="w")
         assert [type(error) for error in fleet.ended] == [ConsumerReplaced]
@@ -356,11 +322,9 @@ def test_a_second_consumer_of_the_same_id_replaces_the_first() -> None:
         await fleet.until(lambda: len(fleet.received) == 1)
         assert len(fleet.dispatcher.consumers("line")) == 1
 
-    run_virtual(scenario)
 
-
-def test_deleting_ends_consumers_and_frees_the_name() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_deleting_ends_consumers_and_frees_the_name() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         await fleet.schedule(*([fleet.now_ms() + 60_000] * 5_000))
         await fleet.dispatcher.delete("line")
@@ -373,11 +337,9 @@ def test_deleting_ends_consumers_and_frees_the_name() -> None:
         await fleet.dispatcher.create("line", TimelineSettings())
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
-    run_virtual(scenario)
 
-
-def test_altered_settings_hold_for_the_consumers_that_come_again() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_altered_settings_hold_for_the_consumers_that_come_again() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         await fleet.dispatcher.alter("line", TimelineSettings(lease_ms=500))
         assert fleet.ended[0].retriable
@@ -385,32 +347,26 @@ def test_altered_settings_hold_for_the_consumers_that_come_again() -> None:
         await fleet.schedule(fleet.now_ms())
         await fleet.until(lambda: len(fleet.received) == 2, 2)
 
-    run_virtual(scenario)
 
-
-def test_a_wrong_message_refuses_its_batch_and_changes_nothing() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_wrong_message_refuses_its_batch_and_changes_nothing() -> None:
+    async with virtual_fleet(settings=TimelineSettings(body_bytes_max=10)) as fleet:
         batch = [ScheduleRequest(b"fine", fleet.now_ms()), ScheduleRequest(b"x" * 11, fleet.now_ms())]
         with pytest.raises(BodyTooLarge):
             await fleet.dispatcher.schedule("line", batch)
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
-    run_virtual(scenario, settings=TimelineSettings(body_bytes_max=10))
 
-
-def test_a_natural_id_is_scheduled_once() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_natural_id_is_scheduled_once() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         for _ in range(3):
             assert await fleet.schedule(fleet.now_ms() + 1_000, id="natural") == ["natural"]
         await asyncio.sleep(5)
         assert [one.id for one in fleet.received] == ["natural"]
 
-    run_virtual(scenario)
 
-
-def test_counts_by_status_and_histogram() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_counts_by_status_and_histogram() -> None:
+    async with virtual_fleet() as fleet:
         start = fleet.now_ms()
         await fleet.schedule(*(start + 1_000 * number for number in range(10)))
         fleet.consumer(max_in_flight=2)
@@ -422,26 +378,22 @@ def test_counts_by_status_and_histogram() -> None:
         assert counts == [5, 3, 2]
         assert await fleet.dispatcher.histogram("line", Selection(start + 5_000, start + 10_000), 5) == [1] * 5
 
-    run_virtual(scenario)
 
-
-def test_nothing_polls_while_nothing_is_due() -> None:
-    async def scenario(fleet: Fleet) -> int:
+async def test_nothing_polls_while_nothing_is_due() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         await fleet.schedule(fleet.now_ms() + 3_600_000)
         waits = fleet.world.loop.jumping.waits
         await asyncio.sleep(600)
-        return fleet.world.loop.jumping.waits - waits
-
-    assert run_virtual(scenario) < 600 * 8
+        assert (fleet.world.loop.jumping.waits - waits) < 600 * 8
 
 
-def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise what is scheduled meanwhile waits for the next rescan, a minute later."""
     monkeypatch.setattr(delivery, "QUEUED_MESSAGES_MAX", 5)
     monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 10)
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet(settings=TimelineSettings(lease_ms=600_000)) as fleet:
         fleet.consumer(max_in_flight=1)
         fleet.dispatcher._deliveries["line"]._prefetch._messages_max = 20
         await asyncio.sleep(1)
@@ -454,13 +406,11 @@ def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatch: pyt
             await asyncio.sleep(0.01)
             assert fleet.world.loop.time() - began_s < 10, "it waits for the next rescan"
 
-    run_virtual(scenario, settings=TimelineSettings(lease_ms=600_000))
 
-
-def test_who_lacked_room_for_a_moment_reads_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_lacked_room_for_a_moment_reads_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 10)
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         fleet.dispatcher._deliveries["line"]._prefetch._messages_max = 20
         await asyncio.sleep(0.1)
@@ -470,10 +420,8 @@ def test_who_lacked_room_for_a_moment_reads_on_later(monkeypatch: pytest.MonkeyP
         await fleet.schedule(fleet.now_ms())
         await fleet.until(lambda: len(fleet.received) == 16, limit_s=5)
 
-    run_virtual(scenario)
 
-
-def test_a_lease_that_ended_before_the_frontier_is_looked_up_however_late_that_is_noticed() -> None:
+async def test_a_lease_that_ended_before_the_frontier_is_looked_up_however_late_that_is_noticed() -> None:
     """Its message stands at the end of the lease: a fill that has read on from there does not come back for it."""
 
     class SlowStore(MemoryTimelineStore):
@@ -482,7 +430,7 @@ def test_a_lease_that_ended_before_the_frontier_is_looked_up_however_late_that_i
             await asyncio.sleep(0.05)
             return leases
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet(store=SlowStore(), settings=TimelineSettings(lease_ms=1_000)) as fleet:
         fleet.consumer(max_in_flight=10)
         await fleet.schedule(fleet.now_ms() + 200)
         await fleet.until(lambda: len(fleet.received) == 1)
@@ -492,13 +440,11 @@ def test_a_lease_that_ended_before_the_frontier_is_looked_up_however_late_that_i
         fleet.dispatcher._deliveries["line"]._prefetch.frontier = TimelinePosition(lease.until_ms, message.seq)
         await fleet.until(lambda: [one.id for one in fleet.received].count(message.id) == 2, limit_s=2)
 
-    run_virtual(scenario, store=SlowStore(), settings=TimelineSettings(lease_ms=1_000))
 
-
-def test_nobody_looks_for_room_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_looks_for_room_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 5)
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         await asyncio.sleep(1)
         line = fleet.dispatcher._deliveries["line"]
@@ -515,5 +461,3 @@ def test_nobody_looks_for_room_all_the_time(monkeypatch: pytest.MonkeyPatch) -> 
         await fleet.schedule(*([fleet.now_ms() + 3_500] * 30))
         await fleet.until(lambda: len(fleet.received) == 30)
         assert turns < 100
-
-    run_virtual(scenario)

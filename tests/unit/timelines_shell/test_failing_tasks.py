@@ -5,17 +5,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
+from tests.support.virtual_timelines import Received, virtual_fleet
 
 from tidemill.timelines.consumer import TimelineConsumer
 from tidemill.timelines.consumer_queues import ConsumerQueues
 from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings
 from tidemill.timelines.dead_letter_queue import DeadLetterQueue
 from tidemill.timelines.delivery import TimelineDelivery
-from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.lifecycle import Lifecycle
 from tidemill.timelines.prefetcher import Prefetcher
+
+pytestmark = pytest.mark.event_loop("virtual_selector")
 
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *calls: int) -> list[int]:
@@ -47,10 +48,10 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, *calls: i
         (Prefetcher, "_pause_s", "timeline feed"),
     ],
 )
-def test_delivery_continues_after_an_unexpected_error(
+async def test_delivery_continues_after_an_unexpected_error(
     owner: type, method: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet(settings=TimelineSettings(lease_ms=5_000)) as fleet:
         consumer = fleet.consumer(max_in_flight=50)
         made = fail_at(monkeypatch, owner, method, 1, 3)
         completions: list[Received] = []
@@ -68,11 +69,11 @@ def test_delivery_continues_after_an_unexpected_error(
         assert fleet.dispatcher.supervisor.restarts[task] == 2
         assert any("injected into" in reason for reason in fleet.dispatcher.supervisor.reasons())
 
-    run_virtual(scenario, settings=TimelineSettings(lease_ms=5_000))
 
-
-def test_messages_that_were_taken_out_when_the_error_came_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_messages_that_were_taken_out_when_the_error_came_are_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer(max_in_flight=1_000)
         await asyncio.sleep(1)
         made = fail_at(monkeypatch, ConsumerQueues, "queue", 1)
@@ -81,31 +82,27 @@ def test_messages_that_were_taken_out_when_the_error_came_are_found_again(monkey
         assert {one.id for one in fleet.received} == set(wanted)
         assert made
 
-    run_virtual(scenario)
 
-
-def test_dead_letters_are_moved_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_dead_letters_are_moved_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with virtual_fleet(
+        settings=TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:graves")
+    ) as fleet:
         fleet.consumer()
         fail_at(monkeypatch, DeadLetterQueue, "_try", 1)
         await fleet.schedule(fleet.now_ms() + 10)
         await fleet.until(lambda: fleet.dispatcher.stats["line"].messages["dead"] == 1, limit_s=120)
         assert fleet.dispatcher.supervisor.restarts["timeline dead letters"] == 1
 
-    run_virtual(scenario, settings=TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:graves"))
 
-
-def test_the_clocks_are_watched_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_the_clocks_are_watched_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with virtual_fleet() as fleet:
         made = fail_at(monkeypatch, HealthMonitor, "check", 1, 2)
         await fleet.until(lambda: len(made) > 5)
         assert fleet.dispatcher.supervisor.restarts["timeline clock watch"] == 2
 
-    run_virtual(scenario)
 
-
-def test_a_deleted_timeline_is_removed_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_deleted_timeline_is_removed_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with virtual_fleet() as fleet:
         await fleet.schedule(*(fleet.now_ms() + 1_000_000 for _ in range(10)))
         original, calls = Lifecycle._claims, []
 
@@ -122,11 +119,9 @@ def test_a_deleted_timeline_is_removed_after_an_unexpected_error(monkeypatch: py
         assert [one.name for one in fleet.dispatcher.timelines()] == []
         assert fleet.dispatcher.supervisor.restarts["timeline removal"] == 1
 
-    run_virtual(scenario)
 
-
-def test_a_consumer_whose_push_fails_does_not_keep_others_from_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_consumer_whose_push_fails_does_not_keep_others_from_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer(id="good")
         bad = fleet.consumer(id="bad")
         await asyncio.sleep(20)  # both are dealt in
@@ -145,17 +140,13 @@ def test_a_consumer_whose_push_fails_does_not_keep_others_from_theirs(monkeypatc
         await fleet.until(lambda: {one.id for one in fleet.received} == set(wanted))
         assert fleet.dispatcher.supervisor.failures["timeline push"] > 0
 
-    run_virtual(scenario)
 
-
-def test_closing_is_quick_while_a_loop_waits_to_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(fleet: Fleet) -> Dispatcher:
+async def test_closing_is_quick_while_a_loop_waits_to_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         fail_at(monkeypatch, TimelineDelivery, "_deal_once", *range(1, 1_000))
         await asyncio.sleep(100)
         before = fleet.world.loop.time()
         await fleet.dispatcher.close()
         assert fleet.world.loop.time() - before < 0.1
-        return fleet.dispatcher
-
-    assert run_virtual(scenario).supervisor.reasons() == []
+    assert fleet.dispatcher.supervisor.reasons() == []

@@ -1,6 +1,5 @@
 """When the guard lets leasing and the store be, and when not."""
 
-import asyncio
 import random
 
 import pytest
@@ -103,59 +102,50 @@ async def _works() -> str:
     return "done"
 
 
-def test_a_failing_store_is_asked_now_and_then_and_trusted_after_a_success() -> None:
+async def test_a_failing_store_is_asked_now_and_then_and_trusted_after_a_success() -> None:
     _, guard = _guard()
 
-    async def scenario() -> None:
-        for _ in range(ERRORS_IN_ROW):
-            with pytest.raises(StoreUnavailable):
-                await guard.ask_store(_fails)
-        assert guard.health().state is TimelinesState.DEGRADED
-        assert guard.may_lease
-        answers = 0
-        for _ in range(1_000):
-            try:
-                await guard.ask_store(_works)
-            except StoreUnavailable:
-                answers += 1
-            else:
-                break
-        assert answers > 0
-        assert guard.health().store_errors_in_row == 0
-        assert await guard.ask_store(_works) == "done"
-
-    asyncio.run(scenario())
+    for _ in range(ERRORS_IN_ROW):
+        with pytest.raises(StoreUnavailable):
+            await guard.ask_store(_fails)
+    assert guard.health().state is TimelinesState.DEGRADED
+    assert guard.may_lease
+    answers = 0
+    for _ in range(1_000):
+        try:
+            await guard.ask_store(_works)
+        except StoreUnavailable:
+            answers += 1
+        else:
+            break
+    assert answers > 0
+    assert guard.health().store_errors_in_row == 0
+    assert await guard.ask_store(_works) == "done"
 
 
-def test_a_refusal_is_no_failure() -> None:
+async def test_a_refusal_is_no_failure() -> None:
     _, guard = _guard()
 
-    async def scenario() -> None:
-        for _ in range(2 * ERRORS_IN_ROW):
-            with pytest.raises(UnknownTimeline):
-                await guard.ask_store(_refuses)
-        assert guard.health().state is TimelinesState.HEALTHY
-
-    asyncio.run(scenario())
+    for _ in range(2 * ERRORS_IN_ROW):
+        with pytest.raises(UnknownTimeline):
+            await guard.ask_store(_refuses)
+    assert guard.health().state is TimelinesState.HEALTHY
 
 
-def test_a_store_that_is_read_and_takes_nothing_is_degraded() -> None:
+async def test_a_store_that_is_read_and_takes_nothing_is_degraded() -> None:
     """A full disk: what reads the store must not hide it."""
     hands, guard = _guard()
 
-    async def scenario() -> None:
-        for _ in range(2 * ERRORS_IN_ROW):
-            assert await guard.ask_store(_works, reads=True) == "done"
-            with pytest.raises(StoreUnavailable):
-                await guard.ask_store(_fails)
-        assert guard.health().state is TimelinesState.DEGRADED
-        assert guard.health().reasons == ("the store rejects writes: no route to host",)
-        hands.pass_ms(REFUSED_AGE_MS)
-        assert guard.health().state is TimelinesState.HEALTHY, "nobody has tried for long"
+    for _ in range(2 * ERRORS_IN_ROW):
+        assert await guard.ask_store(_works, reads=True) == "done"
         with pytest.raises(StoreUnavailable):
             await guard.ask_store(_fails)
-        assert guard.health().state is TimelinesState.DEGRADED
-        assert await guard.ask_store(_works) == "done"
-        assert guard.health().state is TimelinesState.HEALTHY
-
-    asyncio.run(scenario())
+    assert guard.health().state is TimelinesState.DEGRADED
+    assert guard.health().reasons == ("the store rejects writes: no route to host",)
+    hands.pass_ms(REFUSED_AGE_MS)
+    assert guard.health().state is TimelinesState.HEALTHY, "nobody has tried for long"
+    with pytest.raises(StoreUnavailable):
+        await guard.ask_store(_fails)
+    assert guard.health().state is TimelinesState.DEGRADED
+    assert await guard.ask_store(_works) == "done"
+    assert guard.health().state is TimelinesState.HEALTHY

@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
+from tests.support.virtual_timelines import Fleet, Received, virtual_fleet
 
 from tidemill.timelines import delivery, prefetcher
 from tidemill.timelines.consumer import TimelineConsumer
@@ -19,6 +19,8 @@ from tidemill.timelines.core.message import EVERYTHING, MessageStatus, Scheduled
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.dispatcher import ScheduleRequest
 from tidemill.timelines.memory import MemoryTimelineStore
+
+pytestmark = pytest.mark.event_loop("virtual_selector")
 
 ROUNDS = 60
 PATIENCE_MS = 4_000
@@ -144,7 +146,7 @@ async def _nobody_waits(fleet: Fleet, crowd: Crowd, store: MemoryTimelineStore) 
 
 
 @pytest.mark.parametrize("seed", [6, 23, 26, *range(3)])
-def test_nobody_waits_while_a_consumer_is_free(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_waits_while_a_consumer_is_free(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     fill = rng.choice([2, 5, 20])
     monkeypatch.setattr(delivery, "QUEUED_MESSAGES_MAX", rng.choice([3, 10, 50]))
@@ -154,7 +156,9 @@ def test_nobody_waits_while_a_consumer_is_free(seed: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(prefetcher, "NOTES_MAX", rng.choice([3, 20, 50_000]))
     store = SlowStore(random.Random(seed))
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet(
+        store=store, settings=TimelineSettings(lease_ms=3_000, window_ms=1_000), seed=seed
+    ) as fleet:
         crowd = Crowd(
             fleet, rng, messages_max=max(3 * fill, rng.choice([25, 100])), bytes_max=rng.choice([3_000, 10**9])
         )
@@ -171,5 +175,3 @@ def test_nobody_waits_while_a_consumer_is_free(seed: int, monkeypatch: pytest.Mo
             await crowd.go()
         (outcome,) = await asyncio.gather(watching, return_exceptions=True)
         assert isinstance(outcome, asyncio.CancelledError), outcome
-
-    run_virtual(scenario, store=store, settings=TimelineSettings(lease_ms=3_000, window_ms=1_000), seed=seed)

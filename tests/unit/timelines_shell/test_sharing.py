@@ -2,10 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 
-from tests.unit.timelines_shell.virtual import START_MS, Fleet, Received, VirtualLoop, World
+import pytest
+from tests.support.virtual_timelines import START_MS, Fleet, Received, VirtualLoop, World
 
 from tidemill.model.timeline_errors import ConsumerReplaced
 from tidemill.timelines.core.dealer import DealtConsumer
@@ -14,6 +15,8 @@ from tidemill.timelines.core.timeline import Catalogue, TimelineSettings
 from tidemill.timelines.delivery import EARLY_MS
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.memory import MemoryTimelineStore
+
+pytestmark = pytest.mark.event_loop("virtual_selector")
 
 NEWS_S = 0.03
 WINDOW_MS = 2_000
@@ -127,120 +130,100 @@ def completing(fleet: Fleet) -> Callable[[Received], None]:
     return treat
 
 
-def run_pair(test: Callable[[Pair], Awaitable[None]]) -> None:
-    loop = VirtualLoop()
-
-    async def main() -> None:
-        world = World(loop)
-        store, hub = SharedStore(world), Hub(world)
-        fleets = []
-        for node in (1, 2):
-            dispatcher = Dispatcher(store, world.clock, random.Random(node), registry=Desk(hub, node))
-            await dispatcher.open()
-            fleets.append(Fleet(world, dispatcher))
-            await dispatcher.create("line", TimelineSettings(window_ms=WINDOW_MS, lease_ms=60_000))
-        pings = [asyncio.create_task(fleet.answer_pings()) for fleet in fleets]
-        try:
-            await test(Pair(hub, fleets[0], fleets[1]))
-        finally:
-            for ping in pings:
-                ping.cancel()
-            for fleet in fleets:
-                with suppress(Exception):
-                    await fleet.dispatcher.close()
-
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    world = World(loop)
+    store, hub = SharedStore(world), Hub(world)
+    fleets = []
+    for node in (1, 2):
+        dispatcher = Dispatcher(store, world.clock, random.Random(node), registry=Desk(hub, node))
+        await dispatcher.open()
+        fleets.append(Fleet(world, dispatcher))
+        await dispatcher.create("line", TimelineSettings(window_ms=WINDOW_MS, lease_ms=60_000))
+    pings = [asyncio.create_task(fleet.answer_pings()) for fleet in fleets]
     try:
-        loop.run_until_complete(main())
+        yield Pair(hub, fleets[0], fleets[1])
     finally:
-        loop.close()
+        for ping in pings:
+            ping.cancel()
+        for fleet in fleets:
+            with suppress(Exception):
+                await fleet.dispatcher.close()
 
 
-def test_each_message_goes_to_the_one_broker_whose_consumer_has_its_bucket() -> None:
-    async def scenario(pair: Pair) -> None:
-        for fleet, names in ((pair.one, ("a", "b")), (pair.two, ("c", "d"))):
-            for name in names:
-                fleet.consumer(id=name, rack=name, max_in_flight=10_000)
-        await pair.deal()
-        due_ms = pair.one.now_ms() + 1_000
-        await pair.one.schedule(*(due_ms + number for number in range(1_000)))
-        await pair.two.schedule(*(due_ms + number for number in range(1_000)))
-        await pair.one.until(lambda: len(pair.received) == 2_000)
-        assert len({one.id for one in pair.received}) == 2_000
-        assert not pair.buckets(pair.one) & pair.buckets(pair.two)
-        assert all(len(fleet.received) > 800 for fleet in (pair.one, pair.two))
-        assert {one.consumer for one in pair.received} == set("abcd")
-        assert all(one.granted.lease.attempts == 1 and 0 <= one.late_ms <= 2 for one in pair.received)
-
-    run_pair(scenario)
+async def test_each_message_goes_to_the_one_broker_whose_consumer_has_its_bucket(pair: Pair) -> None:
+    for fleet, names in ((pair.one, ("a", "b")), (pair.two, ("c", "d"))):
+        for name in names:
+            fleet.consumer(id=name, rack=name, max_in_flight=10_000)
+    await pair.deal()
+    due_ms = pair.one.now_ms() + 1_000
+    await pair.one.schedule(*(due_ms + number for number in range(1_000)))
+    await pair.two.schedule(*(due_ms + number for number in range(1_000)))
+    await pair.one.until(lambda: len(pair.received) == 2_000)
+    assert len({one.id for one in pair.received}) == 2_000
+    assert not pair.buckets(pair.one) & pair.buckets(pair.two)
+    assert all(len(fleet.received) > 800 for fleet in (pair.one, pair.two))
+    assert {one.consumer for one in pair.received} == set("abcd")
+    assert all(one.granted.lease.attempts == 1 and 0 <= one.late_ms <= 2 for one in pair.received)
 
 
-def test_what_a_lost_broker_had_free_goes_to_the_others_when_they_hear_of_it() -> None:
-    async def scenario(pair: Pair) -> None:
-        for fleet, name in ((pair.one, "a"), (pair.two, "b")):
-            fleet.treat = completing(fleet)
-            fleet.consumer(id=name, max_in_flight=10_000)
-        await pair.deal()
-        due_ms = pair.one.now_ms() + 1_000
-        await pair.two.schedule(*(due_ms + 5 * number for number in range(1_000)))
-        await asyncio.sleep(2)
-        await pair.two.dispatcher.close()
-        pair.hub.lose(2)
-        lost_ms = pair.one.now_ms()
-        await pair.one.until(lambda: len({one.id for one in pair.received}) == 1_000)
-        assert {one.id for one in pair.one.received}.isdisjoint(one.id for one in pair.two.received)
-        assert all(one.late_ms >= 0 for one in pair.received)
-        # What the lost broker had leased and not yet sent returns with the end of its lease; all else is on time.
-        later = [one for one in pair.one.received if one.granted.message.scheduled_ms > lost_ms + EARLY_MS]
-        assert len(later) > 500
-        assert max(one.late_ms for one in later) < 500
-
-    run_pair(scenario)
+async def test_what_a_lost_broker_had_free_goes_to_the_others_when_they_hear_of_it(pair: Pair) -> None:
+    for fleet, name in ((pair.one, "a"), (pair.two, "b")):
+        fleet.treat = completing(fleet)
+        fleet.consumer(id=name, max_in_flight=10_000)
+    await pair.deal()
+    due_ms = pair.one.now_ms() + 1_000
+    await pair.two.schedule(*(due_ms + 5 * number for number in range(1_000)))
+    await asyncio.sleep(2)
+    await pair.two.dispatcher.close()
+    pair.hub.lose(2)
+    lost_ms = pair.one.now_ms()
+    await pair.one.until(lambda: len({one.id for one in pair.received}) == 1_000)
+    assert {one.id for one in pair.one.received}.isdisjoint(one.id for one in pair.two.received)
+    assert all(one.late_ms >= 0 for one in pair.received)
+    # What the lost broker had leased and not yet sent returns with the end of its lease; all else is on time.
+    later = [one for one in pair.one.received if one.granted.message.scheduled_ms > lost_ms + EARLY_MS]
+    assert len(later) > 500
+    assert max(one.late_ms for one in later) < 500
 
 
-def test_backups_of_another_rack_take_what_is_late_before_anybody_hears_of_a_loss() -> None:
-    async def scenario(pair: Pair) -> None:
-        pair.one.consumer(id="a", rack="x", max_in_flight=10_000)
-        pair.two.consumer(id="b", rack="y", max_in_flight=10_000)
-        await pair.deal()
-        await pair.two.dispatcher.close()  # its session lives on in coordination
-        pair.hub.write("line", "b", (DealtConsumer("b", "y"), START_MS, 2))
-        due_ms = pair.one.now_ms() + 500
-        await pair.one.schedule(*(due_ms + number for number in range(200)))
-        await pair.one.until(lambda: len(pair.one.received) == 200, 60)
-        helped = [one for one in pair.one.received if one.late_ms > 2]
-        assert 50 < len(helped) < 150
-        assert all(HELP_AFTER_MS <= one.late_ms < HELP_AFTER_MS + 1_500 for one in helped)
-
-    run_pair(scenario)
+async def test_backups_of_another_rack_take_what_is_late_before_anybody_hears_of_a_loss(pair: Pair) -> None:
+    pair.one.consumer(id="a", rack="x", max_in_flight=10_000)
+    pair.two.consumer(id="b", rack="y", max_in_flight=10_000)
+    await pair.deal()
+    await pair.two.dispatcher.close()  # its session lives on in coordination
+    pair.hub.write("line", "b", (DealtConsumer("b", "y"), START_MS, 2))
+    due_ms = pair.one.now_ms() + 500
+    await pair.one.schedule(*(due_ms + number for number in range(200)))
+    await pair.one.until(lambda: len(pair.one.received) == 200, 60)
+    helped = [one for one in pair.one.received if one.late_ms > 2]
+    assert 50 < len(helped) < 150
+    assert all(HELP_AFTER_MS <= one.late_ms < HELP_AFTER_MS + 1_500 for one in helped)
 
 
-def test_a_consumer_that_stands_still_leaves_its_buckets_to_another_broker() -> None:
-    async def scenario(pair: Pair) -> None:
-        pair.one.consumer(id="a", max_in_flight=10_000)
-        stuck = pair.two.consumer(id="b", max_in_flight=10_000)
-        await pair.deal()
-        pair.two.dispatcher.ready("line", stuck, busy=True)
-        await pair.one.schedule(*(pair.one.now_ms() + number for number in range(200)))
-        await pair.one.until(lambda: len(pair.one.received) == 200, 30)
-        pair.two.dispatcher.ready("line", stuck, busy=False)
-        await pair.deal()
-        await pair.deal()
-        await pair.one.schedule(*(pair.one.now_ms() + number for number in range(200)))
-        await pair.one.until(lambda: len(pair.received) == 400, 30)
-        assert len(pair.two.received) > 50
-
-    run_pair(scenario)
+async def test_a_consumer_that_stands_still_leaves_its_buckets_to_another_broker(pair: Pair) -> None:
+    pair.one.consumer(id="a", max_in_flight=10_000)
+    stuck = pair.two.consumer(id="b", max_in_flight=10_000)
+    await pair.deal()
+    pair.two.dispatcher.ready("line", stuck, busy=True)
+    await pair.one.schedule(*(pair.one.now_ms() + number for number in range(200)))
+    await pair.one.until(lambda: len(pair.one.received) == 200, 30)
+    pair.two.dispatcher.ready("line", stuck, busy=False)
+    await pair.deal()
+    await pair.deal()
+    await pair.one.schedule(*(pair.one.now_ms() + number for number in range(200)))
+    await pair.one.until(lambda: len(pair.received) == 400, 30)
+    assert len(pair.two.received) > 50
 
 
-def test_whoever_connects_last_has_the_id() -> None:
-    async def scenario(pair: Pair) -> None:
-        pair.one.consumer(id="a", max_in_flight=10_000)
-        await pair.deal()
-        pair.two.consumer(id="a", max_in_flight=10_000)
-        await asyncio.sleep(1)
-        assert [type(error) for error in pair.one.ended] == [ConsumerReplaced]
-        assert not pair.two.ended
-        await pair.one.schedule(pair.one.now_ms() + 500)
-        await pair.one.until(lambda: len(pair.two.received) == 1, 10)
-
-    run_pair(scenario)
+async def test_whoever_connects_last_has_the_id(pair: Pair) -> None:
+    pair.one.consumer(id="a", max_in_flight=10_000)
+    await pair.deal()
+    pair.two.consumer(id="a", max_in_flight=10_000)
+    await asyncio.sleep(1)
+    assert [type(error) for error in pair.one.ended] == [ConsumerReplaced]
+    assert not pair.two.ended
+    await pair.one.schedule(pair.one.now_ms() + 500)
+    await pair.one.until(lambda: len(pair.two.received) == 1, 10)

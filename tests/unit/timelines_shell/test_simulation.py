@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.timelines_shell.virtual import Fleet, Received, run_virtual
+from tests.support.virtual_timelines import Fleet, Received, virtual_fleet
 
 from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 from tidemill.timelines.clock import Clock
@@ -18,6 +18,8 @@ from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, Comple
 from tidemill.timelines.core.message import EVERYTHING, NewMessage, Scheduled, TimedMessage
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.memory import MemoryTimelineStore
+
+pytestmark = pytest.mark.event_loop("virtual_selector")
 
 MESSAGES = 1_000
 SECONDS = 30
@@ -186,12 +188,12 @@ async def _trouble(fleet: Fleet, rng: random.Random, store: FlakyStore) -> None:
             store.failing = 0.0
 
 
-def _simulate(seed: int) -> Checker:
+async def _simulate(seed: int) -> Checker:
     """One run; the checker with everything it saw."""
     rng = random.Random(seed)
     store = FlakyStore(rng)
-
-    async def scenario(fleet: Fleet) -> Checker:
+    settings = TimelineSettings(window_ms=2_000, lease_ms=2_000)
+    async with virtual_fleet(store=store, settings=settings, seed=seed) as fleet:
         checker = Checker(fleet)
         trouble = asyncio.create_task(_trouble(fleet, rng, store))
         tasks: set[asyncio.Task[None]] = set()
@@ -207,24 +209,22 @@ def _simulate(seed: int) -> Checker:
         checker.demand(await _left(fleet) == 0, "messages were not delivered")
         checker.demand({one.id for one in fleet.received} == {f"m{number}" for number in range(MESSAGES)}, "lost")
         print(f"seed {seed}: {MESSAGES} messages, {checker.deliveries} deliveries, {fleet.world.loop.time():.0f} s")
-        return checker
-
-    return run_virtual(scenario, store=store, settings=TimelineSettings(window_ms=2_000, lease_ms=2_000), seed=seed)
+    return checker
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_rules_hold_whatever_happens(seed: int) -> None:
-    checker = _simulate(seed)
+async def test_rules_hold_whatever_happens(seed: int) -> None:
+    checker = await _simulate(seed)
     assert checker.violations == []
     assert checker.deliveries > MESSAGES, "no lease ever ran out: the run proves nothing"
 
 
-def test_a_dispatcher_that_pushes_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dispatcher_that_pushes_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Clock, "due_ms", lambda clock: clock.now_ms() + 5)
-    assert any("early" in one for one in _simulate(1).violations)
+    assert any("early" in one for one in (await _simulate(1)).violations)
 
 
-def test_a_store_without_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_without_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide_without_token(
         message: TimedMessage | None, command: Command, now_ms: int
     ) -> tuple[CommandOutcome, TimedMessage | None]:
@@ -234,12 +234,12 @@ def test_a_store_without_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
     for home in ("core.lease", "core.changes", "memory"):
         monkeypatch.setattr(f"tidemill.timelines.{home}.decide", decide_without_token, raising=False)
-    assert any("stale token" in one for one in _simulate(1).violations)
+    assert any("stale token" in one for one in (await _simulate(1)).violations)
 
 
 @pytest.mark.parametrize("jump_ms", [-120_000, 120_000])
-def test_a_jump_of_the_wall_clock_stops_leasing_and_heals(jump_ms: int) -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_jump_of_the_wall_clock_stops_leasing_and_heals(jump_ms: int) -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer(lease_ms=5_000)
         await fleet.schedule(fleet.now_ms(), fleet.now_ms() + 3_000, fleet.now_ms() + 60_000)
         await fleet.until(lambda: len(fleet.received) == 1)
@@ -257,11 +257,9 @@ def test_a_jump_of_the_wall_clock_stops_leasing_and_heals(jump_ms: int) -> None:
         await fleet.until(lambda: len(fleet.received) == 3, 120)
         assert 0 <= fleet.received[2].late_ms <= 2
 
-    run_virtual(scenario)
 
-
-def test_a_clock_that_was_corrected_is_believed_after_a_while() -> None:
-    async def scenario(fleet: Fleet) -> None:
+async def test_a_clock_that_was_corrected_is_believed_after_a_while() -> None:
+    async with virtual_fleet() as fleet:
         fleet.consumer()
         fleet.world.jump_ms(120_000)
         await asyncio.sleep(2)
@@ -272,13 +270,11 @@ def test_a_clock_that_was_corrected_is_believed_after_a_while() -> None:
         await fleet.until(lambda: len(fleet.received) == 1, 5)
         assert 0 <= fleet.received[0].at_ms + 120_000 - due_ms <= 2
 
-    run_virtual(scenario)
 
-
-def test_a_store_that_is_down_is_spared_and_found_again() -> None:
+async def test_a_store_that_is_down_is_spared_and_found_again() -> None:
     store = FlakyStore(random.Random(7))
 
-    async def scenario(fleet: Fleet) -> None:
+    async with virtual_fleet(store=store) as fleet:
         fleet.consumer()
         await fleet.schedule(fleet.now_ms() + 20_000)
         store.failing = DOWN
@@ -295,5 +291,3 @@ def test_a_store_that_is_down_is_spared_and_found_again() -> None:
         store.failing = 0.0
         await fleet.until(lambda: len(fleet.received) == 1, 60)
         await fleet.until(lambda: fleet.dispatcher.health().state == "healthy", 60)
-
-    run_virtual(scenario, store=store)

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.wire.samples import kio_bytes, sample
+from tests.support.wire_samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.fetch import FetchOutcome, read_fetch, write_fetch

@@ -3,7 +3,7 @@
 from struct import calcsize
 
 import pytest
-from tests.unit.wire.samples import kio_bytes
+from tests.support.wire_samples import kio_bytes
 
 from tidemill.wire.kafka.layout import FIXED, SIZES, Slot, bytes_min, item_bytes_min, layout_of
 from tidemill.wire.kafka.schema import build, request_class

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from kio.schema.index import api_key_map, schema_name_map
-from tests.unit.wire.samples import kio_bytes, sample
+from tests.support.wire_samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.reader import ITEMS_MAX, read_message

@@ -77,9 +77,10 @@ class ParquetLake:
             return None
         files = last.files or tuple(self.files())
         if last.columns:
-            return LakeLayout(
-                tuple(LakeColumn(name, kind) for name, kind in last.columns), files[-1].by if files else ()
-            )
+            # A table that was emptied has no files; the paths that its last commit removed name its folders.
+            paths = [file.path for file in files] or last.removed
+            by = LakeFile(paths[-1], 0, 0).by if paths else ()
+            return LakeLayout(tuple(LakeColumn(name, kind) for name, kind in last.columns), by)
         if not files:
             return None
         import pyarrow.parquet as pq  # noqa: PLC0415 - loaded only where it is used

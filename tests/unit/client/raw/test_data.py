@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.record_batches import sample
 from tests.unit.client.raw.talk import answer, conversation, heard_by_the_door
-from tests.unit.records.batches import sample
 
 from tidemill.client.kafka.apis import FETCH, PRODUCE
 from tidemill.client.kafka.fetch import FetchedBatches, FetchPosition, fetch_request, fetched

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.etcd import Certificates
+from tests.support.etcd import Certificates
 
 from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.options import (

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.record_batches import NOW_MS, new_records, sample
 from tests.unit.records.arrow.twins import TWINS, both, decoded, row_of, rows_of
-from tests.unit.records.batches import NOW_MS, new_records, sample
 
 from tidemill.model.errors import CorruptMessage, KafkaError, UnreadableBatch
 from tidemill.records.arrow import COLUMNS, Decoder, load_kernels

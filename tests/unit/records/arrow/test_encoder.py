@@ -11,8 +11,8 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.record_batches import COMPRESSED, NOW_MS, new_records
 from tests.unit.records.arrow.twins import TWINS, both, decoded
-from tests.unit.records.batches import COMPRESSED, NOW_MS, new_records
 
 from tidemill.model.errors import InvalidRecord
 from tidemill.records.arrow import (

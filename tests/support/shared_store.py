@@ -5,11 +5,9 @@ renewal was sent, and gives up a quarter earlier, as with etcd.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from uuid import UUID
-
-from tests.simulation.virtual_loop import VirtualLoop
 
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.image import PartitionInfo, Topic, encode_topic
@@ -243,33 +241,3 @@ def put_topic(store: Store, *replicas: int, partitions: int = 1) -> None:
     """Create a topic on these brokers."""
     infos = tuple(PartitionInfo(index, replicas[0], replicas, replicas, 0) for index in range(partitions))
     store.put("topics/orders", encode_topic(Topic("orders", TOPIC_ID, infos, {}, parse({}))))
-
-
-def play(scenario: Callable[[Store], Awaitable[None]]) -> None:
-    """Run a scenario on a virtual clock. Tasks that it leaves running are cancelled."""
-    loop = VirtualLoop()
-    asyncio.set_event_loop(loop)
-
-    async def main() -> None:
-        async with asyncio.timeout(600):
-            await scenario(Store())
-
-    try:
-        loop.run_until_complete(main())
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
-
-
-async def until(reached: Callable[[], bool], what: str, within_s: float = 60.0) -> float:
-    """Wait until the condition holds, and return the time."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + within_s
-    while not reached():
-        assert loop.time() < end, what
-        await asyncio.sleep(0.01)
-    return loop.time()

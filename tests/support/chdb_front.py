@@ -1,7 +1,7 @@
 """A small ClickHouse server for tests: HTTP in front of chDB, in a process of its own.
 
-`python tests/chdb_front.py FOLDER` prints its port and serves until its standard input ends. It runs one statement at a
-time.
+`python tests/support/chdb_front.py FOLDER` prints its port and serves until its standard input ends. It runs one
+statement at a time.
 """
 
 import subprocess

@@ -5,13 +5,13 @@ import signal
 import ssl
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.postgres import free_port
+from tests.support.postgres import free_port
+from tests.support.waiting import eventually
 
 START_SECONDS = 60
 
@@ -155,10 +155,8 @@ class Etcd:
         peers = ",".join(f"{member.name}=http://{member.host}:{member.peer}" for member in self.members)
         for member in members or self.members:
             member.start(peers)
-        end = time.monotonic() + START_SECONDS
-        while not all(member.healthy() for member in members or self.members):
-            assert time.monotonic() < end, "etcd is not ready"
-            time.sleep(0.05)
+        started = members or self.members
+        eventually(lambda: all(member.healthy() for member in started), "etcd is not ready", within_s=START_SECONDS)
 
     def leader(self) -> Member:
         """The leading member."""

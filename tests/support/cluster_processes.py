@@ -5,13 +5,12 @@ import os
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.etcd import Etcd, running_etcd
-from tests.postgres import free_port
+from tests.support.etcd import Etcd, running_etcd
+from tests.support.postgres import free_port
 
 from tidemill.cluster.etcd import EtcdCoordination
 from tidemill.settings import Address
@@ -132,11 +131,3 @@ def running_brokers(
                 child.kill()
                 child.stop()
             shutil.rmtree(home, ignore_errors=True)
-
-
-def eventually(look: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
-    """Wait until the condition holds."""
-    end = time.monotonic() + within_s
-    while not look():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)

@@ -18,7 +18,7 @@ from struct import Struct
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from tests.etcd import Certificates
+from tests.support.etcd import Certificates
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 FLEXIBLE_AUTHENTICATE = 2

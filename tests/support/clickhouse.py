@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 class Server:
@@ -31,7 +31,7 @@ class Server:
     def begin(self) -> None:
         """Start without waiting. The engine takes a second to load."""
         files = map(str, self._secure[:2]) if self._secure else ()
-        front = [sys.executable, "-m", "tests.clickhouse_front"]
+        front = [sys.executable, "-m", "tests.support.clickhouse_front"]
         command = [*front, str(self.folder), str(self.port), self._login, *files]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 

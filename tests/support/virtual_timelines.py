@@ -6,9 +6,12 @@ The event loop jumps to the next timer. Tests can set the wall clock, and consum
 import asyncio
 import random
 import selectors
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from tests.support.waiting import eventually_async
 
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.clock import Clock
@@ -139,37 +142,28 @@ class Fleet:
 
     async def until(self, condition: Callable[[], bool], limit_s: float = 600) -> None:
         """Advance virtual time until the condition holds."""
-        ends_s = self.world.loop.time() + limit_s
-        while not condition():
-            assert self.world.loop.time() < ends_s, "it did not happen"
-            await asyncio.sleep(0.01)
+        await eventually_async(condition, within_s=limit_s, interval_s=0.01)
 
 
-def run_virtual(
-    test: Callable[[Fleet], Awaitable[T]],
+@asynccontextmanager
+async def virtual_fleet(
     *,
     store: TimelineStore | None = None,
     settings: TimelineSettings | None = None,
     seed: int = 1,
     append: Append | None = None,
-) -> T:
-    """Run a test with a dispatcher that has one timeline, `line`."""
-    loop = VirtualLoop()
-
-    async def main() -> T:
-        world = World(loop)
-        dispatcher = Dispatcher(store or MemoryTimelineStore(), world.clock, random.Random(seed), append=append)
-        await dispatcher.open()
-        await dispatcher.create("line", settings or TimelineSettings())
-        fleet = Fleet(world, dispatcher)
-        pings = asyncio.create_task(fleet.answer_pings())
-        try:
-            return await test(fleet)
-        finally:
-            pings.cancel()
-            await dispatcher.close()
-
+) -> AsyncIterator[Fleet]:
+    """A dispatcher that has one timeline, `line`; the running loop must be a `VirtualLoop`."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    world = World(loop)
+    dispatcher = Dispatcher(store or MemoryTimelineStore(), world.clock, random.Random(seed), append=append)
+    await dispatcher.open()
+    await dispatcher.create("line", settings or TimelineSettings())
+    fleet = Fleet(world, dispatcher)
+    pings = asyncio.create_task(fleet.answer_pings())
     try:
-        return loop.run_until_complete(main())
+        yield fleet
     finally:
-        loop.close()
+        pings.cancel()
+        await dispatcher.close()

@@ -6,7 +6,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -192,13 +192,3 @@ def _ms(count: int) -> Any:
     from datetime import timedelta
 
     return timedelta(milliseconds=count)
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run a test on the event loop that the broker uses in production."""
-
-    async def limited() -> None:
-        async with asyncio.timeout(120):
-            await test()
-
-    uvloop.run(limited())

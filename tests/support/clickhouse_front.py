@@ -1,7 +1,7 @@
 """ClickHouse's HTTP interface over the embedded engine: a test server that supports what clickhouse-connect uses.
 
-`python -m tests.clickhouse_front FOLDER PORT [USER:PASSWORD [CERTIFICATE KEY]]` prints its port. It serves queries,
-inserts, settings and errors until it is killed. `tests/clickhouse.py` runs it.
+`python -m tests.support.clickhouse_front FOLDER PORT [USER:PASSWORD [CERTIFICATE KEY]]` prints its port. It serves
+queries, inserts, settings and errors until it is killed. `tests/support/clickhouse.py` starts it.
 
 `POST /fault?...` injects faults. `lose=N` executes the next N inserts and closes the connection instead of answering.
 `refuse=CODE` refuses every insert with that code (0 ends it). `sleep=SECONDS` waits before every insert. `hold=1`

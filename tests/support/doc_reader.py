@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from tests.integration.pages import Block, blocks, commands, difference
+from tests.support.doc_pages import Block, blocks, commands, difference
 
 # Commands that the page expects to run before it, or that never end.
 NOT_RUN = ("make", "pip", "git", ". .venv", "tidemill serve", "tidemill --install-completion", "docker", "curl")
