@@ -69,9 +69,9 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
             "run shop --master k8s",
             "--master is k8s; write local[4], spark://host:7077, yarn or k8s://https://host:6443",
         ),
-        ("run shop --runner fast", "there is no runner fast; there are streaming, declarative"),
+        ("run shop --runner fast", "there is no runner fast; use one of streaming, declarative"),
         ("archive orders --to lake --remote x", "--remote x is not a Spark Connect address; write sc://host:15002"),
-        ("report --to shop/pipeline.yml", "--to is shop/pipeline.yml, which is a file; name a folder"),
+        ("report --to shop/pipeline.yml", "--to shop/pipeline.yml is a file; name a folder"),
         *(
             (
                 f"{words} {place}",

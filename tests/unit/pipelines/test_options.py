@@ -138,7 +138,7 @@ def test_assigned_partitions() -> None:
         ({"subscribe": "a", "kafka.value.deserializer": "x"}, "convert them in the query: CAST(value AS STRING)"),
         (
             {"subscribe": "a", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
-            "give kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas.config: ...ScramLoginModule required",
+            "set kafka.sasl.username and kafka.sasl.password, or kafka.sasl.jaas.config: ...ScramLoginModule required",
         ),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "maxTriggerDelay: 'soon' is not a time such as 500ms"),
         (
