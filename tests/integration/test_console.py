@@ -215,7 +215,7 @@ def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:
     assert found['tidemill_topic_bytes_in_total{topic="told"}'] == found['tidemill_log_bytes{topic="told"}'] > 500
     assert found['tidemill_topic_bytes_out_total{topic="told"}'] > 0
     assert found['tidemill_partitions{topic="told"}'] == 3
-    assert found['tidemill_connections{door="kafka"}'] >= 2
+    assert found['tidemill_connections{server="kafka"}'] >= 2
 
 
 def metrics(broker: Broker) -> dict[str, float]:

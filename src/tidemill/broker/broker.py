@@ -96,7 +96,7 @@ class ServerAddresses(NamedTuple):
 NO_SERVERS = ServerAddresses()
 
 
-class Servers(Protocol):
+class BrokerServers(Protocol):
     """The servers and timelines around a broker: opened when it can serve clients, closed before it stops."""
 
     async def open_timelines(self, broker: "BrokerNode") -> Dispatcher | None:
@@ -166,7 +166,7 @@ class BrokerNode:
         """The time of the clock that this broker was given."""
         return self.environment.clock_ms()
 
-    async def start(self, servers: Servers | None = None) -> None:
+    async def start(self, servers: BrokerServers | None = None) -> None:
         """Open everything; with `servers`, clients can connect when this returns."""
         try:
             await self._start(servers)
@@ -178,7 +178,7 @@ class BrokerNode:
         """Stop in order; everything acknowledged is on disk when this returns."""
         await self._opened.aclose()
 
-    async def _start(self, servers: Servers | None) -> None:
+    async def _start(self, servers: BrokerServers | None) -> None:
         self._opened.push_async_callback(self._close)
         await self._join()
         await self._start_tasks()

@@ -26,11 +26,11 @@ class BrokerCollector(Collector):
         yield from self._topics()
         yield from self._logs()
         yield _labelled(
-            GaugeMetricFamily("tidemill_connections", "Open connections.", labels=["door"]),
+            GaugeMetricFamily("tidemill_connections", "Open connections.", labels=["server"]),
             self._telemetry.connections,
         )
         yield _labelled(
-            CounterMetricFamily("tidemill_connections_opened", "Connections since start.", labels=["door"]),
+            CounterMetricFamily("tidemill_connections_opened", "Connections since start.", labels=["server"]),
             self._telemetry.connections_opened,
         )
         yield from self._tasks()

@@ -32,7 +32,7 @@ class TopicAdmin(Protocol):
         """Create a topic."""
 
 
-class OpenPartitions(Protocol):
+class OpenedPartitions(Protocol):
     """The partitions that are open on this broker."""
 
     unknown: list[UnknownTopic]

@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 
 from tidemill.cluster.core.image import NO_BROKER
-from tidemill.coordinator.interface import OpenPartitions, TopicAdmin
+from tidemill.coordinator.interface import OpenedPartitions, TopicAdmin
 from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TopicAlreadyExists
@@ -56,7 +56,7 @@ class InternalTopics:
     def __init__(
         self,
         topics: TopicAdmin,
-        partitions: OpenPartitions,
+        partitions: OpenedPartitions,
         shapes: Mapping[str, Shape],
         *,
         node_id: int,

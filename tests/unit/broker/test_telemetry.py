@@ -37,8 +37,8 @@ def test_numbers_of_apis_topics_and_connections() -> None:
     assert found["tidemill_request_seconds_count", (("api", "Produce"),)] == 4
     assert found["tidemill_topic_records_in_total", (("topic", 'bad"name\n'),)] == 7
     assert found["tidemill_topic_bytes_out_total", (("topic", 'bad"name\n'),)] == 40
-    assert found["tidemill_connections", (("door", "kafka"),)] == 1
-    assert found["tidemill_connections_opened_total", (("door", "kafka"),)] == 2
+    assert found["tidemill_connections", (("server", "kafka"),)] == 1
+    assert found["tidemill_connections_opened_total", (("server", "kafka"),)] == 2
     assert found["tidemill_extra", (("kind", "x"),)] == 4
 
 

@@ -1,0 +1,62 @@
+"""The words that the writing guide replaces are not in the source and the docs."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORDS = (
+    "told",
+    "nobody",
+    "somebody",
+    "whoever",
+    "anew",
+    "mend",
+    "mends",
+    "mended",
+    "beside",
+    "for good",
+    "at hand",
+    "without a word",
+    "attendance",
+    "roster",
+    "burial",
+    "graves",
+    "crew",
+    "door",
+    "doors",
+    "desk",
+)
+PAGES = ("README.md", "CHANGELOG.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md")
+UNIX_USER = {"src/tidemill/query_engine/confinement.py", "docs/guides/sql.md"}
+"""Files that name the Unix user `nobody`."""
+
+
+def text_files() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "src", "docs", "examples", *PAGES], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [name for name in listed.stdout.splitlines() if name.endswith((".py", ".md")) and "_pb2" not in name]
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_replaced_word_does_not_return(word: str) -> None:
+    pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
+    found = [
+        f"{name}:{number}"
+        for name in text_files()
+        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line) and not (word == "nobody" and name in UNIX_USER)
+    ]
+    assert found == [], f"{word!r}: see docs/writing.md"
+
+
+def test_class_names_are_unique() -> None:
+    places: dict[str, list[str]] = {}
+    for name in text_files():
+        if name.startswith("src/") and name.endswith(".py"):
+            for found in re.findall(r"^class (\w+)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE):
+                places.setdefault(found, []).append(name)
+    assert {each: where for each, where in places.items() if len(where) > 1} == {}
