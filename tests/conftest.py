@@ -38,9 +38,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Longest files first, so that no process runs them alone at the end.
 SLOW = (
-    "tests/spark/",
+    "tests/integration/spark/",
     "tests/chaos/",
-    "tests/cluster/",
+    "tests/integration/cluster/",
     "tests/hostile/",
     "tests/compat/",
     "tests/simulation/",
@@ -48,7 +48,7 @@ SLOW = (
     "tests/contract/",
 )
 
-TOGETHER = ("tests/spark/", "tests/hostile/")
+TOGETHER = ("tests/integration/spark/", "tests/hostile/")
 
 
 @pytest.fixture(autouse=True)

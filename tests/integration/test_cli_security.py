@@ -1,6 +1,6 @@
 """Commands at a broker with TLS and logins, and at ports where no Kafka broker is.
 
-The broker is a real one behind `tests.support.secured_front`, which other clients know (tests/spark/test_security.py).
+The broker is a real one behind `tests.support.secured_front`; tests/integration/spark/test_security.py uses it too.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`tidemill demo` without Spark: quick; with it, see tests/spark/test_demo.py."""
+"""`tidemill demo` without Spark: quick; with it, see tests/integration/spark/test_demo.py."""
 
 import json
 import os

@@ -21,7 +21,7 @@ from typing import Any, Self
 from urllib.error import HTTPError
 
 import pyspark
-from tests.spark.kubernetes import PATCH, Kubernetes, kubeconfig
+from tests.integration.spark.kubernetes import PATCH, Kubernetes, kubeconfig
 
 IMAGE = "registry.example/tidemill-spark:1"
 """Spark with a Python that has Tidemill."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.topics import Outside
+from tests.integration.spark.topics import Outside
 
 import tidemill.spark
 from tidemill.testing import Broker

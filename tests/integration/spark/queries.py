@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.spark.topics import LIMIT_S, Outside
+from tests.integration.spark.topics import LIMIT_S, Outside
 
 
 def table(spark: SparkSession, outside: Outside, schema: str | None = None, **options: Any) -> DataFrame:

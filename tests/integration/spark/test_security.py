@@ -16,8 +16,8 @@ import pytest
 import yaml
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.queries import ints
-from tests.spark.topics import LIMIT_S, Outside
+from tests.integration.spark.queries import ints
+from tests.integration.spark.topics import LIMIT_S, Outside
 from tests.support.etcd import Certificates
 from tests.support.secured_front import SecuredFront
 

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from tests.spark.queries import ints, table
-from tests.spark.topics import LIMIT_S, Outside
+from tests.integration.spark.queries import ints, table
+from tests.integration.spark.topics import LIMIT_S, Outside
 
 from tidemill.testing import Broker
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from tests.spark.commands import END_S, make_pipeline, only_rows, order, run_all
-from tests.spark.topics import Outside
-from tests.spark.yarn import JARS, running_yarn
+from tests.integration.spark.commands import END_S, make_pipeline, only_rows, order, run_all
+from tests.integration.spark.topics import Outside
+from tests.integration.spark.yarn import JARS, running_yarn
 from tests.support.waiting import eventually
 
 from tidemill.pipelines.lake.audit import audit

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / ".ci" / "system"
 LISTS_LOCK = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 4711 (apt-get)"
 DPKG_LOCK = "E: Could not get lock /var/lib/dpkg/lock-frontend - open (11: Resource temporarily unavailable)"

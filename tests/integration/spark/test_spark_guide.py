@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.pages import SparkReader, lend
+from tests.integration.spark.pages import SparkReader, lend
 from tests.support.doc_pages import ROOT, Block, blocks, same
 
 from tidemill.testing import Broker

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from tests.spark.copying import READY, Progress
-from tests.spark.reading import committed
-from tests.spark.topics import Outside
+from tests.integration.spark.copying import READY, Progress
+from tests.integration.spark.reading import committed
+from tests.integration.spark.topics import Outside
 
 from tidemill.pipelines.lake.audit import audit
 from tidemill.pipelines.lake.interface import CHECKPOINT
@@ -41,7 +41,7 @@ FIRST_S, LATER_S = 2.0, 0.4
 """A kill comes at most so long after a micro-batch began; the first one of a driver is slow."""
 END_S = 120
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xlog:disable"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 pytestmark = [pytest.mark.timeout(120 + 20 * KILLS), pytest.mark.long]
 
@@ -67,7 +67,7 @@ class Driver:
         self._said = said
         with said.open("a") as noise:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.copying", *command],
+                [sys.executable, "-m", "tests.integration.spark.copying", *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=noise,

@@ -1,6 +1,6 @@
 """A driver that tests kill: a query from a topic to a topic or a lake, on a session that waits for a start signal.
 
-  python -m tests.spark.copying {topic|lake} SERVERS SOURCE TARGET CHECKPOINT TASKS JAVA-OPTIONS
+  python -m tests.integration.spark.copying {topic|lake} SERVERS SOURCE TARGET CHECKPOINT TASKS JAVA-OPTIONS
 
 It prints `ready` when its session has started. It begins when it reads the number of rows for a micro-batch, and prints
 the number of every micro-batch that it processes. The query ends at the end of the topic.

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tests.spark.commands import END_S, make_pipeline, only_rows, order
-from tests.spark.kubernetes import NAMESPACE, STRANGER, Kubernetes, kubeconfig, running_kubernetes
-from tests.spark.pods import IMAGE, Node
-from tests.spark.topics import Outside
+from tests.integration.spark.commands import END_S, make_pipeline, only_rows, order
+from tests.integration.spark.kubernetes import NAMESPACE, STRANGER, Kubernetes, kubeconfig, running_kubernetes
+from tests.integration.spark.pods import IMAGE, Node
+from tests.integration.spark.topics import Outside
 from tests.support.doc_pages import ROOT, blocks
 from tests.support.waiting import eventually
 

@@ -7,8 +7,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.spark.queries import run, stream, to_topic
-from tests.spark.topics import Outside
+from tests.integration.spark.queries import run, stream, to_topic
+from tests.integration.spark.topics import Outside
 from tests.support.waiting import eventually
 
 from tidemill.testing import Broker

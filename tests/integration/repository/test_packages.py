@@ -19,7 +19,7 @@ import pytest
 
 import tidemill
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WAIT_S = 120
 # Of tools and runs: environments, caches, builds, and the directories of a Spark checkpoint.
 UNWANTED = re.compile(

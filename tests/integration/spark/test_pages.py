@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.pages import SparkReader, lend
+from tests.integration.spark.pages import SparkReader, lend
 from tests.support.doc_pages import ROOT, SPARK_PAGES, blocks
 
 from tidemill.testing import Broker

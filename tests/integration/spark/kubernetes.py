@@ -2,7 +2,7 @@
 
 The API server is the one on the PATH, or the one that TIDEMILL_KUBE_APISERVER names. So logins, permissions, validation
 and watches are those of a real cluster. The node replaces scheduler, kubelet and image: it binds pods, starts what
-Spark's image would start, and reports their state (`tests.spark.pods`).
+Spark's image would start, and reports their state (`tests.integration.spark.pods`).
 """
 
 import json

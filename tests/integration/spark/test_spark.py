@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.spark.topics import Outside
+from tests.integration.spark.topics import Outside
 from tests.support.waiting import eventually
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_revenue.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "spark_revenue.py"
 
 # Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
 pytestmark = pytest.mark.timeout(120)

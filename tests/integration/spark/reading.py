@@ -3,7 +3,7 @@
 import asyncio
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from tests.spark.topics import LIMIT_S
+from tests.integration.spark.topics import LIMIT_S
 
 
 async def committed(servers: str, topic: str, partitions: int) -> list[str]:

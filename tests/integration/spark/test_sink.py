@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.spark.queries import run, stream, to_topic
-from tests.spark.topics import Outside
+from tests.integration.spark.queries import run, stream, to_topic
+from tests.integration.spark.topics import Outside
 from tests.support.chdb_front import running_front
 from tests.support.waiting import eventually
 
