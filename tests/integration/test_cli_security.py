@@ -115,15 +115,15 @@ def test_a_file_says_it_once_for_all_commands(
 @pytest.mark.parametrize(
     ("more", "code", "line"),
     [
-        ({"sasl_password": "guess"}, FAILED, f"refuses {USER}: Authentication failed"),
-        ({"security_protocol": "PLAINTEXT"}, FAILED, "does security.protocol fit?"),
-        ({"security_protocol": "SSL"}, FAILED, "does it ask for a login, or for another one?"),
+        ({"sasl_password": "guess"}, FAILED, f"rejects user {USER}: Authentication failed"),
+        ({"security_protocol": "PLAINTEXT"}, FAILED, "check security.protocol"),
+        ({"security_protocol": "SSL"}, FAILED, "check whether it requires a login"),
         (
             {"sasl_password": "${NOBODYS}"},
             WRONG_USE,
             "sasl.password names ${NOBODYS}, which is not set in the environment",
         ),
-        ({"sasl_mechanism": "GSSAPI"}, WRONG_USE, "--client: sasl.mechanism: GSSAPI is none of PLAIN"),
+        ({"sasl_mechanism": "GSSAPI"}, WRONG_USE, "--client: sasl.mechanism: GSSAPI is not one of PLAIN"),
         ({"group_id": "mine"}, WRONG_USE, "--client group.id is made of the command and the topic"),
         ({"linger_ms": "5"}, WRONG_USE, "--client linger.ms is not a setting of this command; it takes client.id"),
         ({"bootstrap_servers": "x:1"}, WRONG_USE, "--client bootstrap.servers is not set like this; give --bootstrap"),

@@ -34,7 +34,7 @@ async def main():
     log = await opener(SegmentStore.at(Path(sys.argv[1])), lambda: int(time.time() * 1000))("t", 0, settings, 0)
     while True:
         number = log.log_end_offset
-        done = await log.append(build_batch([NewRecord(b"k", b"%d" % number, (), 1)]), acks=-1)
+        done = await log.leader.append(build_batch([NewRecord(b"k", b"%d" % number, (), 1)]), acks=-1)
         print(done.base_offset, flush=True)
 
 asyncio.run(main())

@@ -15,14 +15,16 @@ from tidemill.streams.interface import AppendLog
 class Flusher:
     """Flushes one log on demand."""
 
-    __slots__ = ("_log", "_on_flushed", "_task", "_waiting", "_wanted", "flushed_offset")
+    __slots__ = ("_log", "_on_flushed", "_released", "_task", "_waiting", "_wanted", "flushed_offset")
 
     def __init__(self, log: AppendLog, flushed_offset: int, on_flushed: Callable[[], None]) -> None:
         self.flushed_offset = flushed_offset
         self._on_flushed = on_flushed
         self._wanted = False
         self._log = log
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._released: set[object] = set()
+        """Callers that may return and have not run yet; later callers must not overtake them."""
         self._task: asyncio.Task[None] | None = None
 
     async def reach(self, offset: int, *, timeout_s: float | None = None) -> None:
@@ -32,19 +34,29 @@ class Flusher:
         appended records stay.
         """
         if offset <= self.flushed_offset:
+            if self._released:
+                await self._return_in_order()
             return
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        self._waiting.append(waiter)
+        self._waiting.append((offset, waiter))
         self._start()
-        if timeout_s is None:
-            await waiter
-            return
-        timer = loop.call_later(timeout_s, _give_up, waiter)
+        timer = None if timeout_s is None else loop.call_later(timeout_s, _give_up, waiter)
         try:
             await waiter
         finally:
-            timer.cancel()
+            self._released.discard(waiter)
+            if timer is not None:
+                timer.cancel()
+
+    async def _return_in_order(self) -> None:
+        """Return after the released callers: the event loop runs them first."""
+        turn = object()
+        self._released.add(turn)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._released.discard(turn)
 
     def begin(self) -> None:
         """Start a flush of everything that was appended, without waiting. `on_flushed` is called at its end."""
@@ -74,24 +86,40 @@ class Flusher:
         finally:
             self._task = None
 
-    async def _flush_for(self, waiting: list[asyncio.Future[None]]) -> None:
+    async def _flush_for(self, waiting: list[tuple[int, asyncio.Future[None]]]) -> None:
         end_offset = self._log.end_offset
         error: KafkaError | None = None
         try:
             await self._log.flush()
             self.flushed_offset = end_offset
             self._on_flushed()
+            waiting += self._take_flushed()
         except KafkaError as raised:
             error = raised
         except Exception as raised:  # noqa: BLE001 - every waiting caller must get the error, whatever it is
             error = KafkaStorageError(repr(raised))
-        for waiter in waiting:
+        self._release(waiting, error)
+
+    def _take_flushed(self) -> list[tuple[int, asyncio.Future[None]]]:
+        """Callers that came during the flush and whose records it covered."""
+        flushed = [each for each in self._waiting if each[0] <= self.flushed_offset]
+        self._waiting = [each for each in self._waiting if each[0] > self.flushed_offset]
+        return flushed
+
+    def _release(self, waiting: list[tuple[int, asyncio.Future[None]]], error: KafkaError | None) -> None:
+        """Let the callers return in the order of their records, whatever the order in which they came here."""
+        for _, waiter in sorted(waiting, key=_offset):
             if waiter.done():
                 continue
+            self._released.add(waiter)
             if error is None:
                 waiter.set_result(None)
             else:
                 waiter.set_exception(error)
+
+
+def _offset(waiting: tuple[int, asyncio.Future[None]]) -> int:
+    return waiting[0]
 
 
 def _give_up(waiter: asyncio.Future[None]) -> None:

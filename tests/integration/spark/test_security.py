@@ -219,10 +219,10 @@ def test_tables_and_reports_are_let_in(
 @pytest.mark.parametrize(
     ("client", "code", "line"),
     [
-        ({"sasl.password": "guess"}, 1, f"refuses {USER}: Authentication failed"),
-        ({"security.protocol": "PLAINTEXT"}, 1, "does security.protocol fit?"),
+        ({"sasl.password": "guess"}, 1, f"rejects user {USER}: Authentication failed"),
+        ({"security.protocol": "PLAINTEXT"}, 1, "check security.protocol"),
         ({"sasl.password": "${NOBODYS_PASSWORD}"}, 2, "names ${NOBODYS_PASSWORD}, which is not set in the environment"),
-        ({"sasl.mechanism": "GSSAPI"}, 2, "--client: sasl.mechanism: GSSAPI is none of PLAIN"),
+        ({"sasl.mechanism": "GSSAPI"}, 2, "--client: sasl.mechanism: GSSAPI is not one of PLAIN"),
         ({"group.id": "mine"}, 2, "--client group.id is made of the command and the topic"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_wait_of_very_many_attempts_is_no_large_number() -> None:
         ({"config": {**CONFIG, "enable.auto.commit": True}}, "enable.auto.commit"),
         ({"topics": "a"}, "topics is not a list"),
         ({"topics": []}, "topics is not a list"),
-        ({"dead_letter": "a"}, "dead_letter='a' is one of the topics"),
+        ({"dead_letter": "a"}, "dead_letter='a' is also in topics"),
         ({"retry": 5}, "retry=5 is not a Retry"),
         ({"workers": 0}, "workers=0 is not between 1 and"),
         ({"workers": "4"}, "workers='4' is not a whole number"),
@@ -67,8 +67,8 @@ def test_a_wait_of_very_many_attempts_is_no_large_number() -> None:
         ({"commit_every": 0}, "commit_every=0 is below 1"),
         ({"error_threshold": 0}, "error_threshold=0 is below 1"),
         ({"max_in_flight": 0}, "max_in_flight=0 is below 1"),
-        ({"revoke_timeout_ms": -1}, "revoke_timeout_ms is below 0"),
-        ({"metadata_bytes_max": -1}, "metadata_bytes_max is below 0"),
+        ({"revoke_timeout_ms": -1}, "revoke_timeout_ms=-1 is below 0"),
+        ({"metadata_bytes_max": -1}, "metadata_bytes_max=-1 is below 0"),
         ({"max_records": 0}, "max_records=0 is below 1"),
     ],
 )
@@ -93,5 +93,5 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
 
 def test_orderings_have_names() -> None:
     assert ordering_of("partition") is Ordering.PARTITION
-    with pytest.raises(InvalidOption, match="ordering='any' is none of"):
+    with pytest.raises(InvalidOption, match="ordering='any' is not one of"):
         ordering_of("any")
