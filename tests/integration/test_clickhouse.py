@@ -153,7 +153,7 @@ def read_end(broker: Broker, topic: str) -> int:
 
 def test_a_broker_with_files_does_not_load_the_engine() -> None:
     code = (
-        "import sys; from tidemill.app import process; from tidemill.servers.kafka import server; "
+        "import sys; from tidemill.app import process; from tidemill.servers.kafka import listener; "
         "print(sorted({'chdb', 'clickhouse_connect', 'pyarrow', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=WAIT_S)
@@ -166,4 +166,4 @@ def test_a_wrong_url_is_one_clear_line(tmp_path: Path) -> None:
     command += ["--kafka", "127.0.0.1:0", "--grpc", "none", "--http", "none"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1] == "error: 1 ranges for 2 servers"
+    assert done.stderr.strip().splitlines()[-1] == "error: 1 ranges for 2 servers; give one range per server"
