@@ -170,7 +170,7 @@ def test_records_that_are_announced_beyond_the_end_are_a_violation(version: int,
 
     assert read_produce(request(4), 0, version).topics == [("t", [ProducePartition(0, memoryview(records))])]
     beyond = 4 + 3 * compact + 1
-    with pytest.raises(ProtocolViolation, match=f"records announce {beyond} bytes"):
+    with pytest.raises(ProtocolViolation, match=f"records have the invalid length {beyond}"):
         read_produce(request(beyond), 0, version)
     if not compact:
         with pytest.raises(ProtocolViolation, match="records announce -2 bytes"):
