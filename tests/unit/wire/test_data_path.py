@@ -173,7 +173,7 @@ def test_records_that_are_announced_beyond_the_end_are_a_violation(version: int,
     with pytest.raises(ProtocolViolation, match=f"records have the invalid length {beyond}"):
         read_produce(request(beyond), 0, version)
     if not compact:
-        with pytest.raises(ProtocolViolation, match="records announce -2 bytes"):
+        with pytest.raises(ProtocolViolation, match="records have the invalid length -2"):
             read_produce(request(-2), 0, version)
 
 
