@@ -248,7 +248,10 @@ def test_what_is_not_let_in_is_said_in_one_line(spark: SparkSession, secured: Se
     strangers = Certificates(tmp_path, "strangers")
     for given, line in (
         ({"kafka.sasl.jaas.config": wrong}, f"{secured.front.address} rejects user {USER}: Authentication failed"),
-        ({"kafka.ssl.truststore.location": str(strangers.ca)}, "set ssl.ca.location or ssl.truststore.location to the CA that signed it"),
+        (
+            {"kafka.ssl.truststore.location": str(strangers.ca)},
+            "set ssl.ca.location or ssl.truststore.location to the CA that signed it",
+        ),
         ({"kafka.security.protocol": "PLAINTEXT"}, "check security.protocol"),
         (
             {"kafka.ssl.truststore.type": "JKS"},
