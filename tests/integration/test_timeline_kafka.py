@@ -203,12 +203,12 @@ def test_only_the_broker_fills_and_empties_the_timeline_of_a_topic(broker: Broke
             lambda: timeline.create(lease_ms=1_000),
             timeline.delete,
         ):
-            with pytest.raises(BadTimelineName, match="kept by the broker"):
+            with pytest.raises(BadTimelineName, match="managed by the broker"):
                 change()
         assert timeline.count() == 1
     with (
         Timeline(broker.grpc, name=f"__waiting.{topic}") as other,
-        pytest.raises(BadTimelineName, match="kept by the broker"),
+        pytest.raises(BadTimelineName, match="managed by the broker"),
     ):
         other.create()
 
