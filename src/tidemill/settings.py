@@ -23,6 +23,7 @@ from tidemill.model import broker_settings
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.locations import UnsupportedLocation, local_path
+from tidemill.model.security_settings import LISTENER_PREFIX
 
 CONFIG_FILE = "tidemill.toml"
 PREFIX = "TIDEMILL_"
@@ -322,7 +323,8 @@ def _read_file(path: Path, *, must_exist: bool) -> tuple[dict[str, str], dict[st
         raise InvalidConfig(f"{path}: broker is not a table; write [broker]")
     try:
         _refuse_unknown(document, {*_BY_NAME, "broker"}, "key")
-        _refuse_unknown((name for name, _ in _flat(broker)), broker_settings.SETTINGS, "key in [broker]")
+        in_broker = (name for name, _ in _flat(broker) if not name.startswith(LISTENER_PREFIX))
+        _refuse_unknown(in_broker, broker_settings.SETTINGS, "key in [broker]")
         return {name: _as_text(name, value) for name, value in document.items()}, dict(_flat(broker))
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error}") from None

@@ -17,6 +17,12 @@ from typing import NamedTuple
 
 from tidemill.model import topic_settings
 from tidemill.model.errors import InvalidConfig
+from tidemill.model.security_settings import (
+    LISTENER_PREFIX,
+    PER_LISTENER,
+    SECURITY_SETTINGS,
+    SecuritySettings,
+)
 from tidemill.model.topic_settings import Setting, SettingKind
 
 MINUTE_MS = 60_000
@@ -308,7 +314,9 @@ def _topic_default(name: str) -> Setting:
 
 SETTINGS: dict[str, Setting] = {
     setting.name: setting
-    for setting in sorted((*_OWN, *map(_topic_default, TOPIC_SETTING_OF)), key=lambda setting: setting.name)
+    for setting in sorted(
+        (*_OWN, *SECURITY_SETTINGS, *map(_topic_default, TOPIC_SETTING_OF)), key=lambda setting: setting.name
+    )
 }
 
 
@@ -376,6 +384,7 @@ class BrokerSettings:
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
+    security: SecuritySettings
 
     @property
     def offsets_retention_ms(self) -> int:
@@ -388,15 +397,24 @@ class BrokerSettings:
         return {TOPIC_SETTING_OF[name]: text for name, text in self.overrides.items() if name in TOPIC_SETTING_OF}
 
     def listed(self) -> list[Listed]:
-        """Return every setting, ordered by name."""
+        """Return every setting, ordered by name. The value of a secret is empty."""
+        of_listeners = {name: setting(name) for name in sorted(self.overrides) if name.startswith(LISTENER_PREFIX)}
         return [
-            Listed(setting, self.overrides.get(name, setting.default), name in self.overrides)
-            for name, setting in SETTINGS.items()
+            Listed(each, "" if each.sensitive else self.overrides.get(name, each.default), name in self.overrides)
+            for name, each in {**SETTINGS, **of_listeners}.items()
         ]
+
+    def of_listener(self, name: str) -> SecuritySettings:
+        """Return the security settings of one listener: its own ones override those of the broker."""
+        return _security(self.overrides, f"{LISTENER_PREFIX}{name.lower()}.")
 
 
 def setting(name: str) -> Setting:
     """Return the setting of this name. InvalidConfig suggests the nearest name."""
+    if name.startswith(LISTENER_PREFIX):
+        inner = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+        if inner in PER_LISTENER:
+            return PER_LISTENER[inner]._replace(name=name)
     try:
         return SETTINGS[name]
     except KeyError:
@@ -410,13 +428,20 @@ def parse(overrides: Mapping[str, str]) -> BrokerSettings:
     for name, text in overrides.items():
         setting(name).read(text)
     fields = {own.field: own.read(overrides.get(own.name, own.default)) for own in _OWN}
-    settings = BrokerSettings(overrides=dict(overrides), **fields)
+    settings = BrokerSettings(overrides=dict(overrides), security=_security(overrides), **fields)
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
         raise InvalidConfig(
             "group.min.session.timeout.ms is above group.max.session.timeout.ms; lower the first or raise the second"
         )
     topic_settings.parse(settings.topic_defaults)
     return settings
+
+
+def _security(overrides: Mapping[str, str], prefix: str = "") -> SecuritySettings:
+    def text(own: Setting) -> str:
+        return overrides.get(prefix + own.name, overrides.get(own.name, own.default))
+
+    return SecuritySettings(**{own.field: own.read(text(own)) for own in SECURITY_SETTINGS})
 
 
 DEFAULTS = parse({})

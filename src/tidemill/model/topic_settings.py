@@ -46,6 +46,8 @@ class Setting(NamedTuple):
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    sensitive: bool = False
+    """A secret: listings and errors do not show its value."""
 
     @property
     def field(self) -> str:

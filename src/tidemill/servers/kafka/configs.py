@@ -183,10 +183,10 @@ def _described(call: Call, request: Any, entry: ConfigEntry) -> Any:
     return call.part(
         "DescribeConfigsResourceResult",
         name=entry.setting.name,
-        value=entry.value,
+        value=None if entry.setting.sensitive else entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
-        is_sensitive=False,
+        is_sensitive=entry.setting.sensitive,
         synonyms=tuple(call.part("DescribeConfigsSynonym", **synonym._asdict()) for synonym in synonyms),
         config_type=entry.setting.kind.value,
         documentation=entry.setting.doc if getattr(request, "include_documentation", False) else None,

@@ -1,0 +1,1 @@
+"""The decisions of security, without IO."""
