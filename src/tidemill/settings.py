@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidemill.model import broker_settings
+from tidemill.model.addresses import Address, parse_address
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
+from tidemill.model.listeners import ListenerSpec, inter_broker_listener, parse_listeners
 from tidemill.model.locations import UnsupportedLocation, local_path
-from tidemill.model.security_settings import LISTENER_PREFIX
+from tidemill.model.security_settings import LISTENER_PREFIX, PER_LISTENER
 
 CONFIG_FILE = "tidemill.toml"
 PREFIX = "TIDEMILL_"
-PORT_MAX = 65535
 ROLES = ("overseer", "carrier")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "human", "json")
@@ -35,17 +36,6 @@ NODE_ID_MAX = 2**31 - 1
 SESSION_TTL_MS_MIN = 100
 _HOST_NAME = re.compile(r"\*|\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?|[0-9A-Fa-f:]+")
 _PASSWORD = re.compile(r"(password=)[^&]*", re.IGNORECASE)
-
-
-class Address(NamedTuple):
-    """The address that a server listens on or that clients connect to."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 class Row(NamedTuple):
@@ -77,6 +67,8 @@ class Settings:
     http: Address | None
     http_hosts: tuple[str, ...]
     advertise: Address | None
+    advertise_grpc: Address | None
+    advertise_http: Address | None
     node_id: int
     rack: str | None
     session_ttl_ms: int
@@ -88,20 +80,7 @@ class Settings:
     log_level: str
     log_format: str
     broker: BrokerSettings
-
-
-def parse_address(text: str) -> Address:
-    """Parse `host:port` or `[IPv6]:port`. Port 0 picks a free port."""
-    host, colon, port = text.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise InvalidConfig(f"{text!r} is not host:port; write an IPv6 address as [::1]:9092")
-    if not colon or not host or not (port.isascii() and port.isdigit()):
-        raise InvalidConfig(f"{text!r} is not host:port; write for example 127.0.0.1:9092")
-    if int(port) > PORT_MAX:
-        raise InvalidConfig(f"port {port} in {text!r} is not between 0 and {PORT_MAX}")
-    return Address(host, int(port))
+    listeners: tuple[ListenerSpec, ...]
 
 
 def _optional_address(text: str) -> Address | None:
@@ -197,6 +176,10 @@ ROWS = (
         "More host names that HTTP clients may use, separated by commas. .example.com allows all its subdomains.",
     ),
     Row("advertise", "", _optional_address, "Address that Kafka clients connect to. Default: the address of --kafka."),
+    Row(
+        "advertise-grpc", "", _optional_address, "Address that gRPC clients connect to. Default: the address of --grpc."
+    ),
+    Row("advertise-http", "", _optional_address, "Address that browsers connect to. Default: the address of --http."),
     Row("node-id", "0", _number(0, NODE_ID_MAX), "Id of this broker, unique in the cluster."),
     Row("rack", "", _text, "Rack or zone of this broker."),
     Row(
@@ -248,7 +231,21 @@ _BY_VARIABLE = {row.variable: row for row in ROWS}
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 SET_VARIABLE = PREFIX + "SET"
 CLIENT_VARIABLE = PREFIX + "CLIENT"
-"""Configures the client commands. A broker ignores it."""
+BOOTSTRAP_VARIABLES = (PREFIX + "BOOTSTRAP", PREFIX + "BOOTSTRAP_GRPC", PREFIX + "BOOTSTRAP_HTTP")
+"""These configure the client commands. A broker ignores them."""
+ADMIN_PASSWORD_FILE_VARIABLE = PREFIX + "ADMIN_PASSWORD_FILE"
+"""A file with the password of the user `admin`, who is created as a super user at the first start."""
+FILE_SUFFIX = "_FILE"
+SECRET_ROWS = ("cluster-secret", "coordination", "streams", "timelines")
+"""Settings that may hold a password. A variable with the suffix _FILE names a file with the value."""
+FILE_BYTES_MAX = 64 * 1024
+_FILE_VARIABLES = frozenset(
+    {*(_BY_NAME[name].variable + FILE_SUFFIX for name in SECRET_ROWS), SET_VARIABLE + FILE_SUFFIX}
+)
+_SERVICE_VARIABLE = re.compile(
+    r"TIDEMILL(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)"
+)
+"""Variables that Kubernetes sets in every pod for services whose names start with tidemill."""
 
 
 def load(
@@ -268,11 +265,12 @@ def load(
     given_flags = {name: text for name, text in (flags or {}).items() if text is not None}
     _refuse_unknown(given_flags, _BY_NAME, "setting")
     named = config or environ.get(CONFIG_VARIABLE)
+    environ = _with_files(environ)
     in_file: dict[str, str] = {}
     broker_in_file: dict[str, str] = {}
     if folder is not None:
         in_file, broker_in_file = _read_file(folder / (named or CONFIG_FILE), must_exist=bool(named))
-    values = {}
+    values: dict[str, Any] = {}
     for row in ROWS:
         text, where = _choose(row, given_flags, environ, in_file)
         try:
@@ -281,7 +279,42 @@ def load(
             raise InvalidConfig(f"{where}: {error}") from None
     _refuse_unknown_variables(environ)
     overrides = {**broker_in_file, **_pairs(environ.get(SET_VARIABLE, "")), **(broker or {})}
-    return Settings(**values, broker=broker_settings.parse(overrides))
+    return _with_listeners(values, broker_settings.parse(overrides))
+
+
+def _with_listeners(values: dict[str, Any], broker: BrokerSettings) -> Settings:
+    listeners = parse_listeners(broker.security, values["kafka"], values["advertise"])
+    between_brokers = inter_broker_listener(broker.security, listeners)
+    if broker.security.listeners and between_brokers is not None:
+        values["kafka"], values["advertise"] = between_brokers.bind, between_brokers.advertised
+    return Settings(**values, broker=broker, listeners=listeners)
+
+
+def _with_files(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with the content of the files that `_FILE` variables name."""
+    found: dict[str, str] = {}
+    for name, path in environ.items():
+        if name not in _FILE_VARIABLES:
+            found[name] = path
+            continue
+        variable = name.removesuffix(FILE_SUFFIX)
+        if variable in environ:
+            raise InvalidConfig(f"{variable} and {name} are both set; set one of them")
+        found[variable] = read_secret(Path(path), name)
+    return found
+
+
+def read_secret(path: Path, named_by: str) -> str:
+    """The text of a file that holds a secret, without the line end. `named_by` is for the error."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        text = content.decode("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{named_by}: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not text or len(content) > FILE_BYTES_MAX:
+        raise InvalidConfig(f"{named_by}: {path} must hold one secret of 1 to {FILE_BYTES_MAX} bytes")
+    return text
 
 
 def _choose(
@@ -295,8 +328,16 @@ def _choose(
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    known = {*_BY_VARIABLE, CONFIG_VARIABLE, SET_VARIABLE, CLIENT_VARIABLE}
-    _refuse_unknown((name for name in environ if name.startswith(PREFIX)), known, "environment variable")
+    known = {
+        *_BY_VARIABLE,
+        CONFIG_VARIABLE,
+        SET_VARIABLE,
+        CLIENT_VARIABLE,
+        *BOOTSTRAP_VARIABLES,
+        ADMIN_PASSWORD_FILE_VARIABLE,
+    }
+    own = (name for name in environ if name.startswith(PREFIX) and not _SERVICE_VARIABLE.fullmatch(name))
+    _refuse_unknown(own, known, "environment variable")
 
 
 def _refuse_unknown(names: Any, known: Any, what: str) -> None:
@@ -318,16 +359,50 @@ def _read_file(path: Path, *, must_exist: bool) -> tuple[dict[str, str], dict[st
         return {}, {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise InvalidConfig(f"the settings file {path} cannot be read: {error}") from None
-    broker = document.pop("broker", {})
+    broker, listeners = document.pop("broker", {}), document.pop("listeners", {})
     if not isinstance(broker, dict):
         raise InvalidConfig(f"{path}: broker is not a table; write [broker]")
     try:
-        _refuse_unknown(document, {*_BY_NAME, "broker"}, "key")
+        broker = {**broker, **_listener_tables(listeners, broker)}
+        _refuse_unknown(document, {*_BY_NAME, "broker", "listeners"}, "key")
         in_broker = (name for name, _ in _flat(broker) if not name.startswith(LISTENER_PREFIX))
         _refuse_unknown(in_broker, broker_settings.SETTINGS, "key in [broker]")
         return {name: _as_text(name, value) for name, value in document.items()}, dict(_flat(broker))
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error}") from None
+
+
+def _listener_tables(tables: Any, broker: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the tables `[listeners.NAME]` into Kafka's settings."""
+    if not tables:
+        return {}
+    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
+        raise InvalidConfig("listeners is not a table of tables; write [listeners.NAME] with bind, advertise, security")
+    given = {name for name, _ in _flat(broker)}
+    for name in ("listeners", "advertised.listeners", "listener.security.protocol.map"):
+        if name in given:
+            raise InvalidConfig(f"{name} in [broker] and [listeners.NAME] are both set; keep one of them")
+    binds, advertised, protocols, more = [], [], [], {}
+    for name, table in tables.items():
+        own = dict(_flat(table))
+        if "bind" not in own:
+            raise InvalidConfig(f'[listeners.{name}] has no bind; add bind = "127.0.0.1:9092"')
+        binds.append(f"{name}://{own.pop('bind')}")
+        if "advertise" in own:
+            advertised.append(f"{name}://{own.pop('advertise')}")
+        protocols.append(f"{name}:{own.pop('security', 'PLAINTEXT')}")
+        for key, text in own.items():
+            if key not in PER_LISTENER:
+                raise InvalidConfig(
+                    f"unknown key {key[:60]!r} in [listeners.{name}]; use bind, advertise, security, ssl.* or sasl.*"
+                )
+            more[f"{LISTENER_PREFIX}{name.lower()}.{key}"] = text
+    return {
+        "listeners": ",".join(binds),
+        "advertised.listeners": ",".join(advertised),
+        "listener.security.protocol.map": ",".join(protocols),
+        **more,
+    }
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

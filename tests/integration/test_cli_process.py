@@ -26,7 +26,7 @@ PROGRAM = (sys.executable, "-m", "tidemill")
 
 
 def environ(broker: Broker, **more: str) -> dict[str, str]:
-    return os.environ | {"TIDEMILL_KAFKA": broker.bootstrap_servers, "COLUMNS": "100", **more}
+    return os.environ | {"TIDEMILL_BOOTSTRAP": broker.bootstrap_servers, "COLUMNS": "100", **more}
 
 
 def run(env: Mapping[str, str], *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
@@ -80,7 +80,10 @@ def test_one_that_is_there_and_does_not_answer_is_passed_over(
 )
 def test_the_proxy_of_the_web_is_not_asked(cli_broker: Broker, words: list[str], code: int, said: str) -> None:
     env = environ(cli_broker, http_proxy="http://127.0.0.1:1", no_proxy="", NO_PROXY="")
-    env |= {"TIDEMILL_GRPC": cli_broker.grpc, "TIDEMILL_HTTP": cli_broker.http.removeprefix("http://")}
+    env |= {
+        "TIDEMILL_BOOTSTRAP_GRPC": cli_broker.grpc,
+        "TIDEMILL_BOOTSTRAP_HTTP": cli_broker.http.removeprefix("http://"),
+    }
     ran = run(env, *words)
     assert (ran.returncode, ran.stderr) == (code, said)
 
@@ -293,7 +296,7 @@ def test_doctor_looks_at_the_settings_that_a_broker_would_have(
         return {row["check"]: (row["state"], row["found"]) for row in rows}
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TIDEMILL_KAFKA")
+    monkeypatch.delenv("TIDEMILL_BOOTSTRAP")
     file = tmp_path / "tidemill.toml"
     file.write_text('kafak = "127.0.0.1:0"\n')
     assert findings()["settings"] == ("wrong", "tidemill.toml: unknown key 'kafak'; did you mean kafka?")

@@ -136,7 +136,7 @@ def test_a_command_for_each_record(tidemill: CommandLine) -> None:
 
 
 def test_a_command_hears_of_every_key(tidemill: CommandLine) -> None:
-    producer = Producer({"bootstrap.servers": os.environ["TIDEMILL_KAFKA"]})
+    producer = Producer({"bootstrap.servers": os.environ["TIDEMILL_BOOTSTRAP"]})
     for key in (b"\0\0\0\x07", b"caf\xe9", None, b"x" * 200_000):
         producer.produce("keys", b"", key=key, partition=0)
     assert producer.flush(WAIT_S) == 0

@@ -62,7 +62,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     monkeypatch.setenv("ANNS_PASSWORD", PASSWORD)
     line = CommandLine("", capfd, monkeypatch)
-    monkeypatch.delenv("TIDEMILL_KAFKA")
+    monkeypatch.delenv("TIDEMILL_BOOTSTRAP")
     return line
 
 

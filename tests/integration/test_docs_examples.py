@@ -27,7 +27,7 @@ def test_the_example_for_the_shell_ends_well() -> None:
         programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         ran = subprocess.run(
             ["sh", str(ROOT / "examples" / "parallel_exec.sh")],
-            env=os.environ | {"PATH": programs, "TIDEMILL_KAFKA": broker.bootstrap_servers},
+            env=os.environ | {"PATH": programs, "TIDEMILL_BOOTSTRAP": broker.bootstrap_servers},
             capture_output=True,
             text=True,
             timeout=SHELL_S,

@@ -30,7 +30,7 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def run(broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command; exit code, standard output, standard error."""
-    monkeypatch.setenv("TIDEMILL_GRPC", broker.grpc)
+    monkeypatch.setenv("TIDEMILL_BOOTSTRAP_GRPC", broker.grpc)
 
     def command(*words: str) -> tuple[int, str, str]:
         code = main(list(words))

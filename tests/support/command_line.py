@@ -30,7 +30,7 @@ class CommandLine:
 
     def __init__(self, bootstrap: str, capture: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self._capture, self._patch = capture, patch
-        patch.setenv("TIDEMILL_KAFKA", bootstrap)
+        patch.setenv("TIDEMILL_BOOTSTRAP", bootstrap)
         patch.setenv("COLUMNS", "120")
 
     def __call__(self, *words: str, stdin: bytes = b"") -> Result:

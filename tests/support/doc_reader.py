@@ -52,9 +52,9 @@ class Reader:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMILL_", "PYTEST_"))}
         self._environ = clean | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "TIDEMILL_KAFKA": broker.bootstrap_servers,
-            "TIDEMILL_GRPC": broker.grpc,
-            "TIDEMILL_HTTP": broker.http.removeprefix("http://"),
+            "TIDEMILL_BOOTSTRAP": broker.bootstrap_servers,
+            "TIDEMILL_BOOTSTRAP_GRPC": broker.grpc,
+            "TIDEMILL_BOOTSTRAP_HTTP": broker.http.removeprefix("http://"),
             "COLUMNS": "120",
         }
 

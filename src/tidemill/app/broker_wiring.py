@@ -41,6 +41,7 @@ from tidemill.replication.reassignment import Reassignments
 from tidemill.replication.replica_fetcher import ReplicaFetchers
 from tidemill.replication.roles import ReplicaRoles
 from tidemill.scheduling import ReplicatedStorage, Scheduler
+from tidemill.security.security import Security
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
@@ -63,6 +64,7 @@ class _Wiring:
         self._identity = identity
         self._is_cluster = environment.coordination.shared
         self._supervisor = Supervisor()
+        self._security = Security()
         self._metrics = BrokerMetrics(self._supervisor)
         self._partitions = Partitions(environment.store)
         self._make_cluster()
@@ -180,6 +182,7 @@ class _Wiring:
             settings=self._settings,
             identity=self._identity,
             supervisor=self._supervisor,
+            security=self._security,
             metrics=self._metrics,
             readers=Readers(environment.clock_ms),
             partitions=self._partitions,

@@ -48,6 +48,7 @@ from tidemill.model.broker_settings import BrokerSettings
 from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.replication.reassignment import Reassignments
 from tidemill.scheduling import Scheduler
+from tidemill.security.security import Security
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
@@ -117,6 +118,7 @@ class BrokerNode:
     settings: BrokerSettings
     identity: BrokerIdentity
     supervisor: Supervisor
+    security: Security
     metrics: BrokerMetrics
     readers: Readers
     partitions: Partitions

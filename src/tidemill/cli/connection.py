@@ -30,7 +30,7 @@ Bootstrap = Annotated[
     typer.Option(
         "--bootstrap",
         "-b",
-        envvar="TIDEMILL_KAFKA",
+        envvar="TIDEMILL_BOOTSTRAP",
         show_default=DEFAULT_BOOTSTRAP,
         help="Broker to connect to: host:port[,host:port].",
     ),

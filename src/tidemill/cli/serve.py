@@ -26,6 +26,8 @@ def serve(
     http: Annotated[str | None, _flag("http")] = None,
     http_hosts: Annotated[str | None, _flag("http-hosts")] = None,
     advertise: Annotated[str | None, _flag("advertise")] = None,
+    advertise_grpc: Annotated[str | None, _flag("advertise-grpc")] = None,
+    advertise_http: Annotated[str | None, _flag("advertise-http")] = None,
     node_id: Annotated[str | None, _flag("node-id")] = None,
     rack: Annotated[str | None, _flag("rack")] = None,
     session_ttl_ms: Annotated[str | None, _flag("session-ttl-ms")] = None,

@@ -15,7 +15,9 @@ DEFAULT_HTTP = "127.0.0.1:8080"
 TIMEOUT_S = 120.0
 CELL_CHARS_MAX = 200
 
-Http = Annotated[str, typer.Option("--http", envvar="TIDEMILL_HTTP", help="HTTP address of the broker: host:port.")]
+Http = Annotated[
+    str, typer.Option("--http", envvar="TIDEMILL_BOOTSTRAP_HTTP", help="HTTP address of the broker: host:port.")
+]
 
 
 def sql(

@@ -25,7 +25,8 @@ BODY_CHARS_MAX = 60
 LOOK_S = 1.0
 
 Address = Annotated[
-    str, typer.Option("--address", "-a", envvar="TIDEMILL_GRPC", help="gRPC address of the broker: host:port.")
+    str,
+    typer.Option("--address", "-a", envvar="TIDEMILL_BOOTSTRAP_GRPC", help="gRPC address of the broker: host:port."),
 ]
 Name = Annotated[str, typer.Argument(metavar="TIMELINE", help="Name of the timeline.")]
 Group = Annotated[str, typer.Option("--group", "-g", help="Producer group that owns the messages.")]

@@ -35,7 +35,7 @@ def only_rows(root: Path) -> None:
 
 def run_all(commands: list[list[str]], servers: str, within_s: int = END_S, **environment: str) -> list[str]:
     """Run commands in parallel and return their output. All must succeed."""
-    given = os.environ | {"TIDEMILL_KAFKA": servers, **environment}
+    given = os.environ | {"TIDEMILL_BOOTSTRAP": servers, **environment}
     with ExitStack() as started:
         runs = []
         for words in commands:

@@ -18,7 +18,7 @@ def test_a_page_does_what_it_says(
     lend(spark, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with Broker() as broker:
-        monkeypatch.setenv("TIDEMILL_KAFKA", broker.bootstrap_servers)
+        monkeypatch.setenv("TIDEMILL_BOOTSTRAP", broker.bootstrap_servers)
         reader = SparkReader(broker, tmp_path, capsys)
         for block in blocks(ROOT / page):
             if block.kind == "console":

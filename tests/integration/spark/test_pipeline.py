@@ -176,7 +176,7 @@ def test_a_driver_that_is_killed_neither_loses_nor_doubles(spark: SparkSession, 
     lake = open_lake(tmp_path / topic)
     write(broker, topic, list(range(50)))
     command = [sys.executable, "-m", "tidemill", "pipeline", "archive", topic, "--to", str(tmp_path), "--follow"]
-    environment = os.environ | {"TIDEMILL_KAFKA": broker.bootstrap_servers, "JAVA_TOOL_OPTIONS": LEAN_JAVA}
+    environment = os.environ | {"TIDEMILL_BOOTSTRAP": broker.bootstrap_servers, "JAVA_TOOL_OPTIONS": LEAN_JAVA}
     said = tmp_path / "said"
     with (
         said.open("w") as out,

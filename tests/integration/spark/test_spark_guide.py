@@ -51,7 +51,7 @@ def test_the_guide_does_what_it_says(
     lend(spark, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with Broker() as broker:
-        monkeypatch.setenv("TIDEMILL_KAFKA", broker.bootstrap_servers)
+        monkeypatch.setenv("TIDEMILL_BOOTSTRAP", broker.bootstrap_servers)
         follower = Follower(SparkReader(broker, tmp_path, capsys), broker.bootstrap_servers, capsys)
         for block in blocks(GUIDE):
             follower.follow(block, tmp_path)

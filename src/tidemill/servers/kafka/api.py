@@ -17,7 +17,19 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias
 from typing_extensions import TypeVar
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.model.errors import TidemillError, UnknownServerError
+from tidemill.model.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    KafkaError,
+    TidemillError,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnknownServerError,
+)
+from tidemill.model.listeners import ListenerSpec
+from tidemill.security.core.principal import ANONYMOUS, Principal
+from tidemill.security.core.resources import Operation, ResourceType
+from tidemill.security.login import LoginExchange
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, InSlices, LoopGuard, LoopSlice
 from tidemill.wire.kafka.schema import build, field_names, response_class, response_module
 from tidemill.wire.kafka.writer import message_writer
@@ -27,6 +39,13 @@ Buffers: TypeAlias = list[bytes | bytearray | memoryview]
 Request = TypeVar("Request", default=Any)
 Response = TypeVar("Response", default=Any)
 _T = TypeVar("_T")
+
+NAME_SHOWN_CHARS = 100
+_DENIALS: dict[ResourceType, type[KafkaError]] = {
+    ResourceType.TOPIC: TopicAuthorizationFailed,
+    ResourceType.GROUP: GroupAuthorizationFailed,
+    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+}
 
 
 class Read(Protocol):
@@ -84,14 +103,28 @@ class ApiListing(Protocol):
 class ConnectionIdentity:
     """The other end of a connection: a client, or a broker of this cluster that has proved it.
 
-    `offered` is the handshake in progress, if there is one.
+    `offered` is the handshake of a broker in progress, `exchange` the login of a client in progress.
+    `principal` is ANONYMOUS until a client has authenticated, and `expires_ms` is when it must do so again.
     """
 
-    __slots__ = ("node_id", "offered")
+    __slots__ = ("exchange", "expires_ms", "listener", "mechanism", "node_id", "offered", "principal")
 
-    def __init__(self) -> None:
+    def __init__(self, listener: ListenerSpec | None = None) -> None:
+        self.listener = listener
+        self.principal = ANONYMOUS
+        self.mechanism = ""
+        self.exchange: LoginExchange | None = None
+        self.expires_ms: int | None = None
         self.node_id: int | None = None
         self.offered: bytes | None = None
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether requests may be served: the listener requires no login, or the other end has logged in."""
+        listener = self.listener
+        if listener is None or not listener.requires_login:
+            return True
+        return self.principal is not ANONYMOUS or self.node_id is not None
 
 
 class Call(Generic[Response]):
@@ -138,6 +171,25 @@ class Call(Generic[Response]):
         self.apis = apis
         self.identity = identity
         self.memory_short = memory_short
+
+    @property
+    def principal(self) -> Principal:
+        """The user that sent the request."""
+        return self.identity.principal
+
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the client may do this. A broker of the cluster may do everything."""
+        authorizer = self.broker.security.authorizer
+        if not authorizer.is_enabled or self.identity.node_id is not None:
+            return True
+        return authorizer.allows(self.identity.principal, self.client_host, operation, resource_type, name)
+
+    def check(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Raise the error of the resource type if the client may not do this."""
+        if not self.allows(operation, resource_type, name):
+            raise _DENIALS.get(resource_type, ClusterAuthorizationFailed)(
+                f"{self.principal} may not {operation.name} {resource_type.name} {name[:NAME_SHOWN_CHARS]}"
+            )
 
     @property
     def peer(self) -> int | None:

@@ -1,0 +1,166 @@
+"""TLS of servers and between brokers: contexts made of PEM files, loaded again when the files change.
+
+A `ReloadingContext` stands for the newest context, so a listener keeps its socket while certificates change. Open
+connections keep the certificate that they began with. Files that cannot be loaded keep the old certificate in use.
+"""
+
+import ssl
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import structlog
+
+from tidemill.model.errors import InvalidConfig
+from tidemill.model.security_settings import SecuritySettings
+
+HANDSHAKE_TIMEOUT_S = 10.0
+RELOAD_CHECK_S = 5.0
+_VERIFY_MODES = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+log = structlog.get_logger("tidemill.tls")
+
+
+class TlsFiles(NamedTuple):
+    """The PEM files of one listener. `key` is None when the certificate's file has the key too."""
+
+    certificate: Path
+    key: Path | None
+    password: str | None
+    authorities: Path | None
+
+    def versions(self) -> tuple[tuple[int, int] | None, ...]:
+        """What changes when a file is replaced: time and size of each; None for a file that is missing."""
+        return tuple(_version(path) for path in (self.certificate, self.key, self.authorities) if path is not None)
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def tls_files(settings: SecuritySettings, listener: str) -> TlsFiles:
+    """The files of a listener; InvalidConfig names the setting that is missing."""
+    certificate = settings.ssl_keystore_location or settings.ssl_certificate_location
+    if not certificate:
+        raise InvalidConfig(
+            f"listener {listener} uses TLS and has no certificate; set ssl.keystore.location, for development with: "
+            "tidemill cert create"
+        )
+    if settings.ssl_client_auth != "none" and not settings.ssl_truststore_location:
+        raise InvalidConfig(
+            f"ssl.client.auth={settings.ssl_client_auth} of listener {listener} needs ssl.truststore.location, the CA "
+            "that signs the certificates of clients"
+        )
+    return TlsFiles(
+        Path(certificate),
+        Path(settings.ssl_key_location) if settings.ssl_key_location else None,
+        settings.ssl_key_password or None,
+        Path(settings.ssl_truststore_location) if settings.ssl_truststore_location else None,
+    )
+
+
+def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
+    """A context for the server's side of connections."""
+    files = tls_files(settings, listener)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _restrict(context, settings)
+    _load_chain(context, files, listener)
+    context.verify_mode = _VERIFY_MODES[settings.ssl_client_auth]
+    if files.authorities is not None:
+        _load_authorities(context, files.authorities)
+    return context
+
+
+def peer_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
+    """A context for connections to other brokers: the CA of `ssl.truststore.location`, or the system's CAs.
+
+    Brokers authenticate with the cluster secret too, so the certificate only has to be signed by the CA: brokers are
+    reached at addresses that their certificates may not name.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    _restrict(context, settings)
+    if settings.ssl_truststore_location:
+        _load_authorities(context, Path(settings.ssl_truststore_location))
+    else:
+        context.load_default_certs()
+    if settings.ssl_keystore_location or settings.ssl_certificate_location:
+        _load_chain(context, tls_files(settings, listener), listener)
+    return context
+
+
+def _restrict(context: ssl.SSLContext, settings: SecuritySettings) -> None:
+    only_13 = settings.ssl_enabled_protocols == ("TLSv1.3",)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if only_13 else ssl.TLSVersion.TLSv1_2
+    if "TLSv1.3" not in settings.ssl_enabled_protocols:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    if settings.ssl_cipher_suites:
+        try:
+            context.set_ciphers(":".join(settings.ssl_cipher_suites))
+        except ssl.SSLError:
+            raise InvalidConfig(
+                f"ssl.cipher.suites={','.join(settings.ssl_cipher_suites)[:80]} has no suite that OpenSSL knows; "
+                "see: openssl ciphers"
+            ) from None
+
+
+def _load_chain(context: ssl.SSLContext, files: TlsFiles, listener: str) -> None:
+    try:
+        # An empty password: without one, OpenSSL would ask for it on the terminal.
+        context.load_cert_chain(files.certificate, files.key, files.password or "")
+    except OSError as error:
+        raise InvalidConfig(
+            f"the certificate of listener {listener} cannot be loaded from {files.certificate}: "
+            f"{error.strerror or error}; check ssl.keystore.location, ssl.key.location and ssl.key.password"
+        ) from None
+
+
+def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise InvalidConfig(
+            f"the CA certificates cannot be loaded from {path}: {error.strerror or error}; "
+            "check ssl.truststore.location"
+        ) from None
+
+
+class ReloadingContext(ssl.SSLContext):
+    """A context for `create_server` that always uses the newest files."""
+
+    _settings: SecuritySettings
+    _listener: str
+    _current: ssl.SSLContext
+    _versions: tuple[tuple[int, int] | None, ...]
+
+    @classmethod
+    def open(cls, settings: SecuritySettings, listener: str) -> "ReloadingContext":
+        """Load the files; InvalidConfig when that fails."""
+        context = cls(ssl.PROTOCOL_TLS_SERVER)
+        context._settings, context._listener = settings, listener
+        context._versions = tls_files(settings, listener).versions()
+        context._current = server_context(settings, listener)
+        return context
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        """Begin a connection with the newest files."""
+        return self._current.wrap_bio(*args, **options)
+
+    def reload_if_changed(self) -> bool:
+        """Load the files again if one of them was replaced. Files that cannot be loaded change nothing."""
+        versions = tls_files(self._settings, self._listener).versions()
+        if versions == self._versions or None in versions:
+            return False
+        try:
+            self._current = server_context(self._settings, self._listener)
+        except InvalidConfig as error:
+            log.error("certificate_reload_failed", listener=self._listener, error=str(error))
+            self._versions = versions  # tried again when a file changes again
+            return False
+        self._versions = versions
+        log.info("certificate_reloaded", listener=self._listener)
+        return True
