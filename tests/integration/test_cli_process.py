@@ -277,7 +277,8 @@ def test_ctrl_c_waits_for_commands_and_a_second_ends_them(
     assert (tmp_path / "marks").read_text() == "began\n"
 
 
-def test_doctor(tidemill: CommandLine, tmp_path: Path) -> None:
+def test_doctor(tidemill: CommandLine, cli_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_KAFKA", cli_broker.bootstrap_servers)
     shown = tidemill.fine("doctor", "--data-dir", str(tmp_path / "not" / "yet"))
     assert shown.lines[0].split() == ["CHECK", "STATE", "FOUND", "ADVICE"]
     checks = {

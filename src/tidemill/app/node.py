@@ -8,8 +8,8 @@ time for those in progress, then the broker. A start that fails stops the starte
 import asyncio
 import errno
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +32,10 @@ from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.identity import same_servers
 from tidemill.broker.timeline_metrics import dead_letter_writer
 from tidemill.clocks.watch import ClockWatch
+from tidemill.cluster.core.registration import Endpoint
 from tidemill.cluster.interface import Coordination
 from tidemill.model.errors import InvalidConfig, TidemillError
+from tidemill.model.listeners import ListenerSpec, inter_broker_listener, is_wildcard
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.servers.http.server import HttpServer
 from tidemill.servers.kafka.listener import KafkaServer
@@ -45,8 +47,6 @@ from tidemill.timelines.interface import TimelineStore
 
 if TYPE_CHECKING:
     from tidemill.sql.query_executor import QueryExecutor
-
-WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
 
 TIMELINES_FREE_BYTES_MIN = 1 << 20
 """With less free space than this, a full disk is the assumed reason when the timelines file cannot be opened."""
@@ -76,6 +76,7 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.kafka: Address | None = None
+        self.listening: Mapping[str, Address] = {}
         self.grpc: Address | None = None
         self.http: Address | None = None
         self._times = SystemClocks()
@@ -115,7 +116,11 @@ class Node:
     @property
     def ready_line(self) -> str:
         """The line that `tidemill serve` prints when it is ready."""
-        return f"tidemill ready kafka={self.kafka or 'none'} grpc={self.grpc or 'none'} http={self.http or 'none'}"
+        kafka = str(self.kafka or "none")
+        if self.settings.broker.security.listeners:
+            kafka = ",".join(f"{name}://{address}" for name, address in self.listening.items())
+        line = f"tidemill ready kafka={kafka} grpc={self.grpc or 'none'} http={self.http or 'none'}"
+        return f"{line} allow.anonymous=true" if self.settings.broker.security.allow_anonymous else line
 
     async def ask(self, sql: str, form: str, skip_unreadable: bool = False) -> bytes:
         """The result of an SQL query; the query executor is loaded with the first query."""
@@ -191,7 +196,10 @@ class Node:
         """Open the servers."""
         await self._record_groups(broker)
         await self._open_servers(broker)
-        return ServerAddresses(self._reachable(self.grpc), self._reachable(self.http))
+        return ServerAddresses(
+            self._reachable(self.grpc, self.settings.advertise_grpc),
+            self._reachable(self.http, self.settings.advertise_http),
+        )
 
     async def close(self) -> None:
         """Close the servers, the recorder of groups and the query processes."""
@@ -215,19 +223,26 @@ class Node:
     def _identity(self) -> BrokerIdentity:
         settings = self.settings
         return BrokerIdentity(
-            settings.node_id, settings.rack, settings.roles, settings.session_ttl_ms, settings.cluster_secret
+            settings.node_id,
+            settings.rack,
+            settings.roles,
+            settings.session_ttl_ms,
+            settings.cluster_secret,
+            settings.listeners,
         )
 
-    def _reachable(self, bound: Address | None) -> Address | None:
+    def _reachable(self, bound: Address | None, wanted: Address | None) -> Address | None:
         """The address for clients: a server that listens on all interfaces is reached at the advertised host."""
-        if bound is None or self.kafka is None or bound.host not in WILDCARDS:
+        if bound is not None and wanted is not None:
+            return wanted if wanted.port else Address(wanted.host, bound.port)
+        if bound is None or self.kafka is None or not is_wildcard(bound.host):
             return bound
-        return Address(self._advertised(self.kafka).host, bound.port)
+        return Address(self.broker.view.address[0], bound.port)
 
     def _http_names(self) -> tuple[str, ...]:
         """Host names that the HTTP server accepts; other brokers use the advertised host."""
-        advertised = self.settings.advertise
-        return self.settings.http_hosts if advertised is None else (*self.settings.http_hosts, advertised.host)
+        every = (self.settings.advertise, self.settings.advertise_http)
+        return (*self.settings.http_hosts, *(each.host for each in every if each is not None))
 
     async def _record_groups(self, broker: BrokerNode) -> None:
         """Write groups to tables on ClickHouse servers; an embedded engine reads them from the broker instead."""
@@ -291,17 +306,8 @@ class Node:
 
     async def _open_servers(self, broker: BrokerNode) -> None:
         settings = self.settings
-        if settings.kafka is not None:
-            broker.view.advertise(*self._advertised(settings.kafka))
-            kafka = KafkaServer()
-            self.kafka = await self._open("kafka", kafka, settings.kafka, partial(kafka.start, broker))
-            broker.view.advertise(*self._advertised(self.kafka))
-            if self.kafka.host in WILDCARDS and settings.advertise is None:
-                log.warning(
-                    "advertised_address_is_local",
-                    advertised=str(broker.view.brokers()[0][1:3]),
-                    next_step="--advertise host:port, for clients on other machines",
-                )
+        if settings.listeners:
+            await self._open_kafka(broker)
         if settings.grpc is not None:
             grpc = (await self._grpc_module).GrpcServer(broker)
             self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
@@ -309,29 +315,63 @@ class Node:
             console = HttpServer(broker, self.facts, self.ask, self.state_table, names=self._http_names())
             self.http = await self._open("http", console, settings.http, console.start)
 
+    async def _open_kafka(self, broker: BrokerNode) -> None:
+        """Open the Kafka listeners. Clients get the address of the listener that they have connected to."""
+        settings = self.settings
+        kafka = KafkaServer()
+        kafka.prepare(broker)
+        self._servers.push_async_callback(kafka.close)
+        between_brokers = inter_broker_listener(settings.broker.security, settings.listeners) or settings.listeners[0]
+        # A client that connects before all listeners are open gets the addresses of the settings.
+        bound = {each.name: each.bind for each in settings.listeners}
+        self._advertise(broker, bound, between_brokers)
+        for each in settings.listeners:
+            with _explained("kafka", each.bind):
+                bound[each.name] = await kafka.listen(each, *each.bind)
+        self.listening = bound
+        self.kafka = bound[between_brokers.name]
+        self._advertise(broker, bound, between_brokers)
+        for each in settings.listeners:
+            if is_wildcard(each.bind.host) and each.advertised is None:
+                log.warning(
+                    "advertised_address_is_local",
+                    listener=each.name,
+                    advertised=str(_advertised(each, bound[each.name])),
+                    next_step="--advertise host:port or advertised.listeners, for clients on other machines",
+                )
+
+    def _advertise(self, broker: BrokerNode, bound: Mapping[str, Address], between_brokers: ListenerSpec) -> None:
+        every = {each.name: Endpoint(*_advertised(each, bound[each.name])) for each in self.settings.listeners}
+        broker.view.advertise(*every[between_brokers.name], every)
+
     async def _open(
         self, name: str, server: RunningServer, at: Address, start: Callable[[str, int], Awaitable[None]]
     ) -> Address:
-        try:
+        with _explained(name, at):
             await start(at.host, at.port)
-        except OSError as error:
-            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened: {error.strerror or error}"
-            raise ServerUnavailable(f"{name} address {at} {reason}; choose another with --{name} host:port") from None
         self._servers.push_async_callback(server.close)
         return Address(*server.address)
 
-    def _advertised(self, bound: Address) -> Address:
-        """The Kafka address for clients: the setting, or else the address that the server listens on.
 
-        A wildcard address cannot be connected to, so it becomes localhost. This suits a published container port, the
-        common case. For clients on other machines, a warning in the log names the setting.
-        """
-        wanted = self.settings.advertise
-        if wanted is not None:
-            return wanted if wanted.port else Address(wanted.host, bound.port)
-        if bound.host in WILDCARDS:
-            return Address("localhost", bound.port)
-        return bound
+@contextmanager
+def _explained(name: str, at: Address) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened: {error.strerror or error}"
+        raise ServerUnavailable(f"{name} address {at} {reason}; choose another with --{name} host:port") from None
+
+
+def _advertised(listener: ListenerSpec, bound: Address) -> Address:
+    """The Kafka address for clients: the setting, or else the address that the listener is bound to.
+
+    A wildcard address cannot be connected to, so it becomes localhost. This suits a published container port, the
+    common case. For clients on other machines, a warning in the log names the setting.
+    """
+    wanted = listener.advertised
+    if wanted is not None:
+        return wanted if wanted.port else Address(wanted.host, bound.port)
+    return Address("localhost", bound.port) if is_wildcard(bound.host) else bound
 
 
 async def _sql_module() -> ModuleType:

@@ -45,6 +45,7 @@ from tidemill.coordinator.placement import CoordinatorPlacement
 from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.listeners import ListenerSpec
 from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.replication.reassignment import Reassignments
 from tidemill.scheduling import Scheduler
@@ -85,6 +86,7 @@ class BrokerIdentity:
     roles: tuple[str, ...] = (OVERSEER, CARRIER)
     session_ttl_ms: int = 10_000
     secret: str | None = None
+    listeners: tuple[ListenerSpec, ...] = ()
 
 
 class ServerAddresses(NamedTuple):
@@ -248,6 +250,7 @@ class BrokerNode:
         registration = replace(
             self.membership.registration,
             kafka=Endpoint(host, port) if port else None,
+            listeners=dict(self.view.listeners),
             grpc=Endpoint(*addresses.grpc) if addresses.grpc else None,
             http=Endpoint(*addresses.http) if addresses.http else None,
             shares_timelines=self.timelines is not None and self.timelines.shared,

@@ -1,12 +1,12 @@
 """The cluster as this broker shows it to clients: topics, partition leaders, brokers and their addresses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from tidemill.broker.partitions import Partitions
 from tidemill.broker.topics import Topics
 from tidemill.cluster.core.image import Image, Topic
-from tidemill.cluster.core.registration import BrokerAddress
+from tidemill.cluster.core.registration import BrokerAddress, Endpoint
 from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.model.topics import TopicPartition
@@ -35,6 +35,7 @@ class ClusterView:
         self._is_cluster = is_cluster
         self._check_session = check_session
         self._address = ("", 0)
+        self._listeners: dict[str, Endpoint] = {}
         self._address_changes = 0
 
     @property
@@ -49,12 +50,18 @@ class ClusterView:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The Kafka address of this broker; port 0 while it has none."""
+        """The Kafka address of this broker for other brokers; port 0 while it has none."""
         return self._address
 
-    def advertise(self, host: str, port: int) -> None:
-        """Set the Kafka address that clients connect to."""
+    @property
+    def listeners(self) -> Mapping[str, Endpoint]:
+        """The Kafka addresses of this broker for clients, by the name of the listener."""
+        return self._listeners
+
+    def advertise(self, host: str, port: int, listeners: Mapping[str, Endpoint] | None = None) -> None:
+        """Set the Kafka address that brokers connect to, and those of clients if there are several listeners."""
         self._address = (host, port)
+        self._listeners = dict(listeners or {})
         self._address_changes += 1
 
     @property
@@ -62,11 +69,12 @@ class ClusterView:
         """The broker that is the controller."""
         return self._metadata.view.controller if self._is_cluster else self._node_id
 
-    def brokers(self) -> list[BrokerAddress]:
-        """Every broker that clients may connect to."""
-        own = BrokerAddress(self._node_id, *self._address, self._rack)
+    def brokers(self, listener: str = "") -> list[BrokerAddress]:
+        """Every broker with its address for clients of a listener; without one, its address for other brokers."""
+        own = BrokerAddress(self._node_id, *self._listeners.get(listener, self._address), self._rack)
         others = (each for each in self._metadata.image.brokers.values() if each.node_id != self._node_id)
-        known = [BrokerAddress(each.node_id, *each.kafka, each.rack) for each in others if each.kafka is not None]
+        found = ((each, each.address_for(listener) if listener else each.kafka) for each in others)
+        known = [BrokerAddress(each.node_id, *where, each.rack) for each, where in found if where is not None]
         return sorted([own, *known])
 
     def missing_brokers(self) -> list[BrokerAddress]:
@@ -74,9 +82,9 @@ class ClusterView:
         missing = self._metadata.image.missing()
         return [BrokerAddress(each.node_id, *(each.kafka or ("", 0)), each.rack) for each in missing]
 
-    def address_of(self, node_id: int) -> tuple[str, int] | None:
-        """The Kafka address of a broker that is registered."""
-        return next(((each.host, each.port) for each in self.brokers() if each.node_id == node_id), None)
+    def address_of(self, node_id: int, listener: str = "") -> tuple[str, int] | None:
+        """The Kafka address of a broker that is registered, as `brokers` has it."""
+        return next(((each.host, each.port) for each in self.brokers(listener) if each.node_id == node_id), None)
 
     def topic(self, name: str) -> Topic | None:
         """The topic with this name."""

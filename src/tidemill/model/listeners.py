@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidemill.model.addresses import WILDCARD_HOSTS, Address, parse_address
+from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.security_settings import SECURITY_PROTOCOLS, SecuritySettings
+from tidemill.model.security_settings import AUTO, SECURITY_PROTOCOLS, SecuritySettings
 
 PLAINTEXT = "PLAINTEXT"
 LISTENERS_MAX = 32
@@ -73,6 +74,32 @@ def inter_broker_listener(security: SecuritySettings, listeners: Iterable[Listen
         if each.name == named:
             return each
     raise InvalidConfig(f"inter.broker.listener.name={named} is none of the listeners {', '.join(map(str, every))}")
+
+
+def authenticates(protocol: str, settings: SecuritySettings) -> bool:
+    """Whether clients of a server with this protocol must prove who they are: by a login or by a certificate."""
+    return protocol.startswith("SASL_") or (protocol == "SSL" and settings.ssl_client_auth == "required")
+
+
+def has_authentication(settings: BrokerSettings, listeners: Iterable[ListenerSpec]) -> bool:
+    """Whether a Kafka listener authenticates its clients."""
+    return any(authenticates(each.protocol, settings.of_listener(each.name)) for each in listeners)
+
+
+def server_protocol(asked: str, settings: BrokerSettings, listeners: Iterable[ListenerSpec]) -> str:
+    """The security protocol of the gRPC or HTTP server: `auto` requires logins as soon as a Kafka listener does."""
+    if asked != AUTO:
+        return asked
+    if not has_authentication(settings, listeners):
+        return PLAINTEXT
+    has_certificate = settings.security.ssl_keystore_location or settings.security.ssl_certificate_location
+    return "SASL_SSL" if has_certificate else "SASL_PLAINTEXT"
+
+
+def is_authorizer_on(settings: BrokerSettings, listeners: Iterable[ListenerSpec]) -> bool:
+    """Whether ACLs are checked."""
+    asked = settings.security.authorizer
+    return asked == "acl" or (asked == AUTO and has_authentication(settings, listeners))
 
 
 def is_local(host: str) -> bool:

@@ -1,5 +1,6 @@
 """Connections to the other brokers, found by node id and authenticated with the cluster's secret."""
 
+import ssl
 from collections.abc import Callable, Sequence
 
 from tidemill.client.kafka.clocks import ToldClock, clock_request, told_clock
@@ -40,12 +41,18 @@ class Peers:
     """Connects to the other brokers."""
 
     def __init__(
-        self, node_id: int, address_of: AddressOf, secret: Callable[[], bytes], limits: ReplicaFetchLimits
+        self,
+        node_id: int,
+        address_of: AddressOf,
+        secret: Callable[[], bytes],
+        limits: ReplicaFetchLimits,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         self._node_id = node_id
         self._address_of = address_of
         self._secret = secret
         self._limits = limits
+        self._tls = tls
 
     async def connect(self, node_id: int) -> PeerConnection:
         """An authenticated connection; BrokerUnreachable when the address of the broker is not known."""
@@ -53,7 +60,11 @@ class Peers:
         if address is None:
             raise BrokerUnreachable(f"broker {node_id} is not registered in the cluster; wait for it to join")
         return await PeerConnection.open(
-            *address, secret=self._secret(), node_id=self._node_id, client_id=f"broker-{self._node_id}"
+            *address,
+            secret=self._secret(),
+            node_id=self._node_id,
+            client_id=f"broker-{self._node_id}",
+            tls=self._tls(),
         )
 
     async def produce(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:

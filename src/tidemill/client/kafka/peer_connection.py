@@ -6,6 +6,7 @@ one.
 """
 
 import asyncio
+import ssl
 from collections import deque
 from secrets import token_bytes
 from typing import cast
@@ -45,12 +46,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._reason: str | None = None
 
     @classmethod
-    async def open(cls, host: str, port: int, *, secret: bytes, node_id: int, client_id: str) -> "PeerConnection":
+    async def open(
+        cls, host: str, port: int, *, secret: bytes, node_id: int, client_id: str, tls: ssl.SSLContext | None = None
+    ) -> "PeerConnection":
         """Open a connection and authenticate both sides. `node_id` is the id of this broker."""
         connection = cls((host, port), client_id)
         try:
             async with asyncio.timeout(CONNECT_S):
-                await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+                await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=tls)
                 await connection._introduce(secret, node_id)
             connection._frames.eager_bytes = PEER_BYTES_EAGER
         except (OSError, TimeoutError) as error:

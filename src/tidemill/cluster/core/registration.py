@@ -50,6 +50,9 @@ class Registration:
     directory: UUID
     rack: str | None = None
     kafka: Endpoint | None = None
+    """The listener for other brokers."""
+    listeners: Mapping[str, Endpoint] = field(default_factory=dict)
+    """The addresses for clients by the name of the listener."""
     grpc: Endpoint | None = None
     http: Endpoint | None = None
     roles: tuple[str, ...] = (OVERSEER, CARRIER)
@@ -67,6 +70,10 @@ class Registration:
     def carries(self) -> bool:
         """Whether it may hold partitions."""
         return CARRIER in self.roles
+
+    def address_for(self, listener: str) -> Endpoint | None:
+        """The address for clients of a listener; a broker of an older version has one address for all."""
+        return self.listeners.get(listener) if self.listeners else self.kafka
 
     def but(self, *, state: str, reason: str, room: bool, consumers: Mapping[str, int]) -> "Registration":
         """The same broker with another state and other consumers."""
@@ -100,6 +107,7 @@ def decode_registration(document: bytes) -> Registration:
             room=bool(read.get("room", True)),
             consumers=dict(read.get("consumers", {})),
             shares_timelines=bool(read.get("shares_timelines", False)),
+            listeners={name: Endpoint(*each) for name, each in read.get("listeners", {}).items()},
             **endpoints,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

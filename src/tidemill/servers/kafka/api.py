@@ -107,10 +107,24 @@ class ConnectionIdentity:
     `principal` is ANONYMOUS until a client has authenticated, and `expires_ms` is when it must do so again.
     """
 
-    __slots__ = ("exchange", "expires_ms", "listener", "mechanism", "node_id", "offered", "principal")
+    __slots__ = (
+        "exchange",
+        "expires_ms",
+        "has_failed",
+        "is_open",
+        "listener",
+        "mechanism",
+        "node_id",
+        "offered",
+        "principal",
+    )
 
     def __init__(self, listener: ListenerSpec | None = None) -> None:
         self.listener = listener
+        self.is_open = listener is None or not listener.requires_login
+        """Whether requests are served without a login."""
+        self.has_failed = False
+        """Whether a login was refused; the connection closes after the answer."""
         self.principal = ANONYMOUS
         self.mechanism = ""
         self.exchange: LoginExchange | None = None
@@ -121,10 +135,7 @@ class ConnectionIdentity:
     @property
     def is_authenticated(self) -> bool:
         """Whether requests may be served: the listener requires no login, or the other end has logged in."""
-        listener = self.listener
-        if listener is None or not listener.requires_login:
-            return True
-        return self.principal is not ANONYMOUS or self.node_id is not None
+        return self.is_open or self.principal is not ANONYMOUS or self.node_id is not None
 
 
 class Call(Generic[Response]):
@@ -171,6 +182,12 @@ class Call(Generic[Response]):
         self.apis = apis
         self.identity = identity
         self.memory_short = memory_short
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the client has connected to."""
+        listener = self.identity.listener
+        return "" if listener is None else listener.name
 
     @property
     def principal(self) -> Principal:

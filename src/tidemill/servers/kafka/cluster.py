@@ -41,7 +41,7 @@ async def describe_cluster(
             f"endpoint type {request.endpoint_type} is not supported: controllers have no separate address"
         )
     broker = call.broker
-    nodes = [_described(call, node, fenced=False) for node in broker.view.brokers()]
+    nodes = [_described(call, node, fenced=False) for node in broker.view.brokers(call.listener)]
     if getattr(request, "include_fenced_brokers", False):
         nodes += [_described(call, node, fenced=True) for node in broker.view.missing_brokers()]
     return call.response(
@@ -87,7 +87,7 @@ async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
             raise InvalidRequest(f"coordinator type {kind} is not supported; use 0 (group) or 1 (transaction)")
         await broker.coordinators.ensure(GROUP_OFFSETS if kind == _GROUP else TRANSACTION_STATE)
         node = broker.coordinators.of_group(key) if kind == _GROUP else broker.coordinators.of_transaction(key)
-        address = broker.view.address_of(node)
+        address = broker.view.address_of(node, call.listener)
         if address is None:
             raise CoordinatorNotAvailable(f"{key[:60]!r} has no coordinator at the moment; try again")
     except TidemillError as error:

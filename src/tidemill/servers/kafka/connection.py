@@ -22,9 +22,11 @@ import structlog
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import ProtocolViolation, TidemillError
+from tidemill.model.listeners import ListenerSpec
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
 from tidemill.servers.kafka.api_table import ApiTable
 from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_version
+from tidemill.servers.kafka.client_certificate import certificate_principal
 from tidemill.servers.kafka.eviction import Resting, Upload
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
 from tidemill.wire.kafka.error_codes import refusals
@@ -33,6 +35,10 @@ from tidemill.wire.kafka.loading import is_loaded, load
 from tidemill.wire.kafka.reader import TooManyItems
 from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, read_header
 
+LOGIN_APIS = frozenset({API_VERSIONS, 17, 36})
+"""ApiVersions, SaslHandshake and SaslAuthenticate are served before a client has authenticated."""
+LOGIN_TIMEOUT_S = 30.0
+"""A client that has not authenticated after this time is disconnected."""
 IN_FLIGHT_MAX = 64
 WAITING_REQUESTS_MAX = 128
 PENDING_BYTES_MAX = 32 * 1024 * 1024
@@ -108,9 +114,10 @@ class ResponseSlot:
 class ClientConnection(asyncio.BufferedProtocol):
     """The state of one connection."""
 
-    def __init__(self, server: ConnectionHost) -> None:
+    def __init__(self, server: ConnectionHost, listener: ListenerSpec | None = None) -> None:
         self._server = server
-        self._frames = FrameReader(server.scratch, server.broker.settings.socket_request_max_bytes)
+        self._identity = ConnectionIdentity(listener)
+        self._frames = FrameReader(server.scratch, self._frame_bytes_max())
         self._waiting: deque[bytearray] = deque()
         self._pending_bytes = 0
         self._held_bytes = 0
@@ -126,9 +133,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._upload_began = 0.0
         self._paused_at = 0.0
         self._served = False
+        self._login_deadline = self._loop.time() + LOGIN_TIMEOUT_S
         self.last_active = self._loop.time()
         self.peer = ""
-        self._identity = ConnectionIdentity()
 
     def under_way(self) -> list[asyncio.Task[None]]:
         """The requests that a server that stops should wait for."""
@@ -141,10 +148,28 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self.peer = str(name[0]) if isinstance(name, tuple) and name else ""
-        if not self._server.opened(self):
+        if not self._server.opened(self) or not self._identify(transport):
             transport.abort()
             return
         transport.set_write_buffer_limits(WRITE_BUFFER_HIGH_BYTES, WRITE_BUFFER_LOW_BYTES)
+
+    def _identify(self, transport: asyncio.Transport) -> bool:
+        """Take the principal of a client certificate; False if its name cannot be read."""
+        listener = self._identity.listener
+        if listener is None or not listener.uses_tls or listener.requires_login:
+            return True
+        found = certificate_principal(transport, self._server.broker.settings.of_listener(listener.name))
+        if found is None:
+            return False
+        self._identity.principal = found
+        return True
+
+    def _frame_bytes_max(self) -> int:
+        """The largest request: small until a client has authenticated."""
+        settings = self._server.broker.settings
+        if self._identity.is_authenticated:
+            return settings.socket_request_max_bytes
+        return settings.security.sasl_server_max_receive_size
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has disconnected: cancel long polls; all other requests run to their end without a response."""
@@ -217,6 +242,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether the client was idle for too long, or sends a request too slowly."""
         if self._upload_deadline is not None and now > self._upload_deadline and not self._read_paused:
             return True
+        if now > self._login_deadline and not self._identity.is_authenticated:
+            return True
         return not self._slots and now - self.last_active > idle_s
 
     def upload(self, now: float) -> "Upload[ClientConnection] | None":
@@ -274,6 +301,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 api = self._server.apis.find(key, version)
                 if self._slots and not (api.pipelined and self._slots[-1].pipelined):
                     return
+                self._check_login(api)
                 self._waiting.popleft()
                 self._start(api, key, version, frame)
             except ProtocolViolation as error:
@@ -288,10 +316,21 @@ class ClientConnection(asyncio.BufferedProtocol):
                 api = self._server.apis.find(key, version)
                 if not (api.pipelined and (not self._slots or self._slots[-1].pipelined)):
                     return
+                self._check_login(api)
                 self._waiting.popleft()
                 self._start(api, key, version, frame)
             except ProtocolViolation:
                 return
+
+    def _check_login(self, api: Api) -> None:
+        """Refuse other requests until the client has authenticated, and again when its login has expired."""
+        identity = self._identity
+        if identity.is_open or api.key in LOGIN_APIS:
+            return
+        if not identity.is_authenticated:
+            raise ProtocolViolation(f"{api.name} was sent before the login; the listener requires SASL authentication")
+        if identity.expires_ms is not None and self._server.broker.environment.clock_ms() >= identity.expires_ms:
+            raise ProtocolViolation(f"{api.name} was sent after the login had expired; authenticate again")
 
     def _start(self, api: Api, key: int, version: int, frame: bytearray) -> None:
         slot = ResponseSlot(api, len(frame), perf_counter())
@@ -375,7 +414,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             log.exception("response_failed", api=slot.api.name, version=header.version, client_id=header.client_id)
             self._end(error)
             return
+        if slot.api.key in LOGIN_APIS:
+            self._frames.frame_bytes_max = self._frame_bytes_max()
         self._answer(slot, header, buffers, flexible=flexible and header.key != API_VERSIONS)
+        if slot.api.key in LOGIN_APIS and self._identity.has_failed:
+            self._end(ProtocolViolation("the login failed"))
 
     async def _handle(self, api: Api, call: Call, answering: Awaitable[Any]) -> Any:
         try:
@@ -462,7 +505,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _regulate_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        many = len(self._waiting) >= WAITING_REQUESTS_MAX or self._pending_bytes >= PENDING_BYTES_MAX
+        pending_max = PENDING_BYTES_MAX if self._identity.is_authenticated else CROWDED_BYTES_MAX
+        many = len(self._waiting) >= WAITING_REQUESTS_MAX or self._pending_bytes >= pending_max
         crowded = self._server.is_crowded and self._held_bytes > CROWDED_BYTES_MAX
         if crowded:
             self._server.stall(self)

@@ -10,6 +10,9 @@ from contextlib import suppress
 import structlog
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.model.addresses import Address
+from tidemill.model.listeners import PLAINTEXT, ListenerSpec
+from tidemill.security.tls import HANDSHAKE_TIMEOUT_S, ReloadingContext
 from tidemill.servers.kafka.api_table import ApiTable, standard_table
 from tidemill.servers.kafka.connection import ClientConnection
 from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
@@ -41,7 +44,7 @@ log = structlog.get_logger("tidemill.kafka")
 
 
 class KafkaServer:
-    """One listening address and its connections."""
+    """The listeners of a broker and their connections. Limits hold for all of them together."""
 
     broker: BrokerNode
 
@@ -49,7 +52,7 @@ class KafkaServer:
         self.apis = apis or standard_table()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.guard = LoopGuard()
-        self.address: tuple[str, int] = ("", 0)
+        self.addresses: dict[str, Address] = {}
         self._connections: set[ClientConnection] = set()
         self._connections_max = 0
         self._orphans: set[asyncio.Task[None]] = set()
@@ -68,11 +71,12 @@ class KafkaServer:
         self._replaceable: list[ClientConnection] = []
         self._next_search = 0.0
         self._next_eviction = 0.0
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._contexts: list[ReloadingContext] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def start(self, broker: BrokerNode, host: str, port: int) -> None:
-        """Listen; with port 0 the system chooses the port, and `address` has it."""
+    def prepare(self, broker: BrokerNode) -> None:
+        """Take the limits of this broker."""
         self.broker = broker
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._connections_max = connections_max(files, broker.settings.max_connections)
@@ -85,16 +89,40 @@ class KafkaServer:
             )
         settings = broker.settings
         self._held_bytes_max = max(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: ClientConnection(self), host, port, backlog=BACKLOG)
-        self.address = self._server.sockets[0].getsockname()[:2]
-        self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_S, self._sweep)
+
+    async def listen(self, listener: ListenerSpec, host: str, port: int) -> Address:
+        """Accept connections of one listener; with port 0 the system chooses the port of the returned address."""
+        context = None
+        if listener.uses_tls:
+            context = ReloadingContext.open(self.broker.settings.of_listener(listener.name), listener.name)
+            self._contexts.append(context)
+        server = await asyncio.get_running_loop().create_server(
+            lambda: ClientConnection(self, listener),
+            host,
+            port,
+            backlog=BACKLOG,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HANDSHAKE_TIMEOUT_S,
+        )
+        self._servers.append(server)
+        bound = self.addresses[listener.name] = Address(*server.sockets[0].getsockname()[:2])
+        return bound
+
+    async def start(self, broker: BrokerNode, host: str, port: int) -> None:
+        """Listen without TLS and without logins."""
+        self.prepare(broker)
+        await self.listen(ListenerSpec(PLAINTEXT, Address(host, port)), host, port)
+
+    @property
+    def address(self) -> Address:
+        """The address of the first listener."""
+        return next(iter(self.addresses.values()))
 
     async def close(self) -> None:
         """Accept no more connections, wait a bounded time for requests in progress, then close all connections."""
-        if self._server is None:
-            return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in self._connections:
@@ -204,6 +232,8 @@ class KafkaServer:
         # Scheduled first, so that the next sweep runs even if this one fails.
         self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
         now = loop.time()
+        for context in self._contexts:
+            context.reload_if_changed()
         idle_s = self.broker.settings.connections_max_idle_ms / 1000
         for connection in list(self._connections):
             if connection.too_slow(now, idle_s):

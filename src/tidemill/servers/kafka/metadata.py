@@ -57,6 +57,7 @@ class MetadataHandler:
             return [await _encode(call, request, names)]
         key = (
             call.version,
+            call.listener,
             None if names is None else tuple(names),
             getattr(request, "include_topic_authorized_operations", False),
             getattr(request, "include_cluster_authorized_operations", False),
@@ -114,7 +115,9 @@ async def _encode(call: Call, request: Any, asked: Sequence[RequestedTopic] | No
     else:
         topics = [await _asked_topic(call, each, topic_operations) async for each in call.in_slices(asked)]
     answer = call.response(
-        brokers=tuple(call.part("MetadataResponseBroker", **node._asdict()) for node in broker.view.brokers()),
+        brokers=tuple(
+            call.part("MetadataResponseBroker", **node._asdict()) for node in broker.view.brokers(call.listener)
+        ),
         cluster_id=broker.cluster_id,
         controller_id=broker.view.controller_id,
         topics=tuple(topics),

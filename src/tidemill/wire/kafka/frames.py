@@ -24,11 +24,11 @@ _FOREIGN = ((b"\x16\x03", "TLS"), (b"PRI * HTTP/2", "gRPC"), (b"GET ", "HTTP"), 
 class FrameReader:
     """The frames of one connection."""
 
-    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_rest", "_scratch", "_size", "eager_bytes")
+    __slots__ = ("_filled", "_frame", "_rest", "_scratch", "_size", "eager_bytes", "frame_bytes_max")
 
     def __init__(self, scratch: memoryview, frame_bytes_max: int) -> None:
         self._scratch = scratch
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self.eager_bytes = FRAME_BYTES_EAGER
         """A frame up to this size gets its memory at once. Larger for trusted peers."""
         self._rest = b""
@@ -86,7 +86,7 @@ class FrameReader:
         position, end = 0, len(data)
         while end - position >= SIZE_BYTES:
             size = _SIZE.unpack_from(data, position)[0]
-            if not 0 <= size <= self._frame_bytes_max:
+            if not 0 <= size <= self.frame_bytes_max:
                 raise ProtocolViolation(f"a frame announces {size} bytes{_spoken(bytes(data[position:]))}")
             position += SIZE_BYTES
             if end - position < size:
