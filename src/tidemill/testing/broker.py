@@ -13,7 +13,8 @@ from typing import Protocol, Self
 
 from tidemill.app import logs
 from tidemill.app.thread import NodeThread
-from tidemill.settings import Address, load
+from tidemill.model.addresses import Address
+from tidemill.settings import load
 from tidemill.testing.child import SERVERS, Child, addresses_of
 from tidemill.testing.reset import reset, reset_timelines
 

@@ -14,8 +14,9 @@ import threading
 from collections.abc import Mapping
 from typing import IO
 
+from tidemill.model.addresses import Address, parse_address
 from tidemill.model.errors import TidemillError
-from tidemill.settings import PREFIX, Address, parse_address
+from tidemill.settings import PREFIX
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
