@@ -27,6 +27,7 @@ from tidemill.app.clock_watch import open_watch
 from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
+from tidemill.app.exposure import check_exposure
 from tidemill.app.lock import DataDirLock
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
 from tidemill.broker.identity import same_servers
@@ -34,12 +35,13 @@ from tidemill.broker.timeline_metrics import dead_letter_writer
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.core.registration import Endpoint
 from tidemill.cluster.interface import Coordination
+from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig, TidemillError
 from tidemill.model.listeners import ListenerSpec, inter_broker_listener, is_wildcard
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.servers.http.server import HttpServer
 from tidemill.servers.kafka.listener import KafkaServer
-from tidemill.settings import ROLES, Address, Settings, shown
+from tidemill.settings import ROLES, Settings, shown
 from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
@@ -167,6 +169,7 @@ class Node:
 
     async def _start(self) -> None:
         settings = self.settings
+        check_exposure(settings)
         lock = DataDirLock(settings.data_dir)
         self._opened.callback(lock.release)
         if settings.grpc is not None:

@@ -53,7 +53,7 @@ def serve(
     `none` disables a listener, and port 0 picks a free port. When the broker is ready, it prints one line with the real
     addresses.
 
-    Example: tidemill serve --data-dir /var/lib/tidemill --kafka 0.0.0.0:9092 --set num.partitions=3
+    Example: tidemill serve --data-dir /var/lib/tidemill --kafka 127.0.0.1:9092 --set num.partitions=3
     """
     flags = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
     settings = _load({name.replace("_", "-"): value for name, value in flags.items()}, config, set_ or [])

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.support.addresses import speaks_ipv6
 
 from tidemill.app.node import Node, ServerUnavailable
 from tidemill.groups.coordinator import GroupCoordinator
+from tidemill.model.broker_settings import parse
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.servers.kafka.listener import KafkaServer
@@ -31,7 +33,8 @@ if speaks_ipv6():
 
 @pytest.mark.parametrize(("kafka", "advertise", "told"), ADDRESSES)
 async def test_what_clients_are_told(tmp_path: Path, kafka: str, advertise: str, told: str) -> None:
-    node = Node(settings_of(tmp_path, kafka=kafka, advertise=advertise))
+    settings = settings_of(tmp_path, kafka=kafka, advertise=advertise)
+    node = Node(replace(settings, broker=parse({"allow.anonymous": "true"})))
     await node.start()
     assert node.kafka is not None
     assert [(broker.host, broker.port) for broker in node.broker.view.brokers()] == [(told, node.kafka.port)]

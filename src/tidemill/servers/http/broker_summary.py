@@ -50,6 +50,7 @@ def health_of(broker: BrokerNode) -> dict[str, Any]:
         "brokers": [seen._asdict() for seen in cluster_health(broker.view.image)],
         "clock": clock,
         "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
+        "anonymous_clients": broker.settings.security.allow_anonymous,
         "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
         "notes": notes_of(broker.partitions, broker.view.image),
         "timelines": None
