@@ -21,6 +21,7 @@ from tidemill.client.parallel.stats import Stats, StatsCollector
 from tidemill.model import broker_settings, errors, timeline_errors, topic_settings
 from tidemill.model.topic_settings import INT64_MAX, Setting
 from tidemill.servers.kafka.api_table import standard_table
+from tidemill.servers.kafka.authorization_table import AUTHORIZATION
 
 FOLDER = Path(__file__).parent
 FAMILIES = {errors.TidemillError, errors.KafkaError, timeline_errors.TimelineError}
@@ -79,6 +80,25 @@ def apis_page() -> str:
         _table(("key", "API", "versions"), rows),
         "## Features",
         _table(("feature", "levels", "in force"), features),
+    )
+
+
+def authorization_page() -> str:
+    """The rights that each API checks."""
+    rows = []
+    for api in standard_table().listed():
+        checked = AUTHORIZATION[api.key]
+        for right in checked.rights:
+            notes = "; ".join(note for note in (right.note, checked.note) if note)
+            rows.append((str(api.key), api.name, right.operation.name, right.resource_type.name, notes))
+        if not checked.rights:
+            rows.append((str(api.key), api.name, "none", "", checked.note))
+    return _page(
+        "Authorization",
+        "The ACLs that a client needs for each API of Kafka's protocol, as in Apache Kafka. READ, WRITE, DELETE and "
+        "ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. DENY wins over ALLOW. Super users and the "
+        "brokers of the cluster need no ACLs. Grant rights with `tidemill acl grant` or with any Kafka admin client.",
+        _table(("key", "API", "operation", "resource", "note"), rows),
     )
 
 
@@ -233,6 +253,7 @@ def _metric_table(metrics: Iterable[MetricDefinition]) -> str:
 PAGES = {
     "settings.md": settings_page,
     "apis.md": apis_page,
+    "authorization.md": authorization_page,
     "errors.md": errors_page,
     "cli.md": cli_page,
     "python.md": python_page,

@@ -37,10 +37,12 @@ class Authorizer:
         self._table = AclTable()
         self._decisions: list[_Decisions] = [{} for _ in ResourceType]
         self._anywhere: dict[tuple[Principal, str, int, int], bool] = {}
+        self._generation = 0
 
     def set_table(self, table: AclTable) -> None:
         """Decide by these ACLs from now on."""
         self._table = table
+        self._generation += 1
         self._decisions = [{} for _ in ResourceType]
         self._anywhere = {}
 
@@ -77,6 +79,10 @@ class Authorizer:
         if operations is None:
             operations = self._decide(principal, host, resource_type, name)
         return operations & supported
+
+    def rights_key(self, principal: Principal, host: str) -> tuple[object, ...]:
+        """A key for responses that depend on rights: it changes when the rights of the principal may have changed."""
+        return (principal, host, self._generation, self._is_super(principal))
 
     def _decide(self, principal: Principal, host: str, resource_type: ResourceType, name: str) -> int:
         found = self._table.decide(str(principal), host, resource_type, name)

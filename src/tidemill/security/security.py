@@ -1,38 +1,21 @@
 """The security of one broker: what servers ask before they serve a client."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from tidemill.security.core.principal import Principal
-from tidemill.security.core.resources import Operation, ResourceType
-
-
-class Authorization(Protocol):
-    """Decides whether a client may do something."""
-
-    is_enabled: bool
-
-    def allows(
-        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
-    ) -> bool:
-        """Whether the principal may do this from this host."""
+from tidemill.security.acls import Acls
+from tidemill.security.audit import Audit
+from tidemill.security.authorizer import Authorizer
 
 
-class NoAuthorization:
-    """Every client may do everything."""
-
-    is_enabled = False
-
-    def allows(
-        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
-    ) -> bool:
-        """Return true."""
-        _ = principal, host, operation, resource_type, name
-        return True
+def no_authorizer() -> Authorizer:
+    """An authorizer that is off: every client may do everything."""
+    return Authorizer(lambda _: False, is_enabled=False)
 
 
 @dataclass(slots=True)
 class Security:
-    """The parts of security."""
+    """The parts of security. `acls` is None where no authorizer is on."""
 
-    authorizer: Authorization = field(default_factory=NoAuthorization)
+    authorizer: Authorizer = field(default_factory=no_authorizer)
+    acls: Acls | None = None
+    audit: Audit = field(default_factory=Audit)

@@ -28,7 +28,7 @@ from tidemill.model.errors import (
 )
 from tidemill.model.listeners import ListenerSpec
 from tidemill.security.core.principal import ANONYMOUS, Principal
-from tidemill.security.core.resources import Operation, ResourceType
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.security.login import LoginExchange
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, InSlices, LoopGuard, LoopSlice
 from tidemill.wire.kafka.schema import build, field_names, response_class, response_module
@@ -201,12 +201,47 @@ class Call(Generic[Response]):
             return True
         return authorizer.allows(self.identity.principal, self.client_host, operation, resource_type, name)
 
+    @property
+    def checks_rights(self) -> bool:
+        """Whether the rights of the client are checked at all."""
+        return self.broker.security.authorizer.is_enabled and self.identity.node_id is None
+
+    def allows_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the client may do this on at least one resource of the type."""
+        authorizer = self.broker.security.authorizer
+        if not authorizer.is_enabled or self.identity.node_id is not None:
+            return True
+        return authorizer.allows_anywhere(self.identity.principal, self.client_host, operation, resource_type)
+
+    def operations(self, resource_type: ResourceType, name: str) -> int:
+        """The operations that the client may do, as Kafka's bit field (`authorizedOperations`)."""
+        return self.broker.security.authorizer.operations(self.principal, self.client_host, resource_type, name)
+
+    def denial(self, operation: Operation, resource_type: ResourceType, name: str) -> KafkaError | None:
+        """The error of the resource type if the client may not do this. A denial is written to the audit log."""
+        if self.allows(operation, resource_type, name):
+            return None
+        principal = self.principal
+        self.broker.security.audit.authorization_denied(principal, self.client_host, operation, resource_type, name)
+        return _DENIALS.get(resource_type, ClusterAuthorizationFailed)(
+            f"{principal} may not {operation.name} {resource_type.name} {name[:NAME_SHOWN_CHARS]}"
+        )
+
     def check(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Raise the error of the resource type if the client may not do this."""
         if not self.allows(operation, resource_type, name):
-            raise _DENIALS.get(resource_type, ClusterAuthorizationFailed)(
-                f"{self.principal} may not {operation.name} {resource_type.name} {name[:NAME_SHOWN_CHARS]}"
-            )
+            error = self.denial(operation, resource_type, name)
+            if error is not None:
+                raise error
+
+    def check_cluster(self, operation: Operation) -> None:
+        """Raise ClusterAuthorizationFailed if the client may not do this on the cluster."""
+        self.check(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def changed(self, what: str, /, **fields: Any) -> None:
+        """Write a change to the audit log, where clients have names; `what` is a fixed word like `topic_deleted`."""
+        if self.checks_rights:
+            self.broker.security.audit.changed(self.principal, self.client_host, what, **fields)
 
     @property
     def peer(self) -> int | None:

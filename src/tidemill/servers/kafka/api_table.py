@@ -8,6 +8,7 @@ from random import Random
 
 from tidemill.model.errors import ProtocolViolation
 from tidemill.servers.kafka import (
+    acls,
     api_versions,
     cluster,
     configs,
@@ -90,6 +91,9 @@ def standard_table() -> ApiTable:
         Api(26, "EndTxn", (0, 5), transactions.end_txn),
         Api(27, "WriteTxnMarkers", (1, 1), transactions.write_txn_markers),
         Api(28, "TxnOffsetCommit", (0, 5), transactions.txn_offset_commit),
+        Api(29, "DescribeAcls", (1, 3), acls.describe_acls),
+        Api(30, "CreateAcls", (1, 3), acls.create_acls),
+        Api(31, "DeleteAcls", (1, 3), acls.delete_acls),
         Api(32, "DescribeConfigs", (1, 4), configs.describe_configs),
         Api(33, "AlterConfigs", (0, 2), configs.alter_configs),
         Api(35, "DescribeLogDirs", (1, 4), cluster.describe_log_dirs),

@@ -1,14 +1,25 @@
-"""Which operations a client may do, as Kafka's bit sets; without access control that is all of them."""
+"""`authorizedOperations` of responses: what the client may do, as Kafka's bit sets."""
+
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
+from tidemill.servers.kafka.api import Call
 
 NOT_ASKED = -(2**31)
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+def cluster_operations(call: Call, *, asked: bool) -> int:
+    """The operations on the cluster; 0 for a client that may not describe it."""
+    if not asked:
+        return NOT_ASKED
+    if not call.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return call.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-ON_TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-ON_CLUSTER = _bits(_CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE)
-ON_GROUP = _bits(_READ, _DELETE, _DESCRIBE)
+def group_operations(call: Call, group_id: str, *, asked: bool) -> int:
+    """The operations on a group."""
+    return call.operations(ResourceType.GROUP, group_id) if asked else NOT_ASKED
+
+
+def topic_operations(call: Call, topic: str, *, asked: bool) -> int:
+    """The operations on a topic."""
+    return call.operations(ResourceType.TOPIC, topic) if asked else NOT_ASKED

@@ -4,10 +4,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.cluster.core.registration import BrokerAddress
-from tidemill.model.errors import CoordinatorNotAvailable, InvalidRequest, TidemillError
+from tidemill.model.errors import (
+    ClusterAuthorizationFailed,
+    CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
+    InvalidRequest,
+    TidemillError,
+    TransactionalIdAuthorizationFailed,
+)
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code, error_message
-from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER
+from tidemill.servers.kafka.authorized_operations import cluster_operations
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
@@ -30,6 +38,10 @@ _GROUP, _TRANSACTION = 0, 1
 _PREFERRED = 0
 _BROKERS = 1
 _BATCHED_FROM = 4
+_TOP_LEVEL_ERROR_FROM = {35: 3, 43: 1}
+"""The version from which a response has an error of the whole request."""
+_FINAL = (InvalidRequest, GroupAuthorizationFailed, TransactionalIdAuthorizationFailed)
+"""Errors of FindCoordinator that a later request does not change."""
 
 
 async def describe_cluster(
@@ -49,7 +61,7 @@ async def describe_cluster(
         cluster_id=broker.cluster_id,
         controller_id=broker.view.controller_id,
         brokers=tuple(nodes),
-        cluster_authorized_operations=ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(call, asked=request.include_cluster_authorized_operations),
     )
 
 
@@ -62,7 +74,9 @@ async def unregister_broker(
     call: Call["UnregisterBrokerResponse"], request: "UnregisterBrokerRequest"
 ) -> "UnregisterBrokerResponse":
     """Remove a broker that will not return from the cluster."""
+    call.check_cluster(Operation.ALTER)
     await call.broker.membership.forget(request.broker_id)
+    call.changed("broker_unregistered", broker=request.broker_id)
     return call.response()
 
 
@@ -85,13 +99,14 @@ async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
     try:
         if kind not in {_GROUP, _TRANSACTION}:
             raise InvalidRequest(f"coordinator type {kind} is not supported; use 0 (group) or 1 (transaction)")
+        call.check(Operation.DESCRIBE, ResourceType.GROUP if kind == _GROUP else ResourceType.TRANSACTIONAL_ID, key)
         await broker.coordinators.ensure(GROUP_OFFSETS if kind == _GROUP else TRANSACTION_STATE)
         node = broker.coordinators.of_group(key) if kind == _GROUP else broker.coordinators.of_transaction(key)
         address = broker.view.address_of(node, call.listener)
         if address is None:
             raise CoordinatorNotAvailable(f"{key[:60]!r} has no coordinator at the moment; try again")
     except TidemillError as error:
-        known = error if isinstance(error, InvalidRequest) else CoordinatorNotAvailable(str(error))
+        known = error if isinstance(error, _FINAL) else CoordinatorNotAvailable(str(error))
         refusal = {"error_code": error_code(known), "error_message": error_message(known)}
         return {"node_id": -1, "host": "", "port": -1, **refusal}
     host, port = address
@@ -103,6 +118,9 @@ async def describe_log_dirs(
 ) -> "DescribeLogDirsResponse":
     """The size of each partition and the free space; null asks for all partitions."""
     broker = call.broker
+    denial = _cluster_denial(call, Operation.DESCRIBE)
+    if denial is not None:
+        return call.response(error_code=denial.code, results=())
     if request.topics is None:
         asked = [
             (topic.name, [info.index for info in topic.partitions])
@@ -138,6 +156,7 @@ def _directory_part(call: Call, topic: str, index: int) -> Any | None:
 async def elect_leaders(call: Call["ElectLeadersResponse"], request: "ElectLeadersRequest") -> "ElectLeadersResponse":
     """Elect leaders on demand; null asks for every partition whose preferred replica could lead but does not."""
     unclean = getattr(request, "election_type", _PREFERRED) != _PREFERRED
+    denial = _cluster_denial(call, Operation.ALTER)
     if request.topic_partitions is None:
         asked: list[tuple[str, Sequence[int]]] = [
             (name, [index]) for name, index in call.broker.reassignments.not_preferred()
@@ -146,16 +165,31 @@ async def elect_leaders(call: Call["ElectLeadersResponse"], request: "ElectLeade
         asked = [(topic.topic, list(topic.partitions)) async for topic in call.in_slices(request.topic_partitions)]
     results = []
     async for name, indexes in call.in_slices(asked):
-        parts = [await _election(call, name, index, unclean=unclean) async for index in call.in_slices(indexes)]
+        parts = [await _election(call, name, index, denial, unclean=unclean) async for index in call.in_slices(indexes)]
         results.append(call.part("ReplicaElectionResult", topic=name, partition_result=tuple(parts)))
     return call.response(replica_election_results=tuple(results))
 
 
-async def _election(call: Call, topic: str, index: int, *, unclean: bool) -> Any:
-    error: TidemillError | None = None
+def _cluster_denial(call: Call, operation: Operation) -> ClusterAuthorizationFailed | None:
+    """The error for a client that may not do this, where the version has no field for it; else it is raised."""
+    try:
+        call.check_cluster(operation)
+    except ClusterAuthorizationFailed as error:
+        if call.version >= _TOP_LEVEL_ERROR_FROM[call.api_key]:
+            raise
+        return error
+    return None
+
+
+async def _election(
+    call: Call, topic: str, index: int, denial: ClusterAuthorizationFailed | None, *, unclean: bool
+) -> Any:
+    error: TidemillError | None = denial
     moves = call.broker.reassignments
     try:
-        await (moves.elect_unclean(topic, index) if unclean else moves.elect_preferred(topic, index))
+        if denial is None:
+            await (moves.elect_unclean(topic, index) if unclean else moves.elect_preferred(topic, index))
+            call.changed("leader_elected", topic=topic, partition=index, unclean=unclean)
     except TidemillError as caught:
         error = caught
     return call.part(
@@ -167,6 +201,7 @@ async def alter_partition_reassignments(
     call: Call["AlterPartitionReassignmentsResponse"], request: "AlterPartitionReassignmentsRequest"
 ) -> "AlterPartitionReassignmentsResponse":
     """Start to move partitions to other brokers; null replicas cancel a move."""
+    call.check_cluster(Operation.ALTER)
     growth = getattr(request, "allow_replication_factor_change", True)
     responses = []
     async for topic in call.in_slices(request.topics):
@@ -185,6 +220,7 @@ async def _reassigned(call: Call, topic: str, asked: Any, *, growth: bool) -> An
             await moves.cancel(topic, index)
         else:
             await moves.reassign(topic, index, asked.replicas, same_number=not growth)
+        call.changed("partition_reassigned", topic=topic, partition=index, replicas=asked.replicas)
     except TidemillError as caught:
         error = caught
     return call.part(
@@ -199,6 +235,7 @@ async def list_partition_reassignments(
     call: Call["ListPartitionReassignmentsResponse"], request: "ListPartitionReassignmentsRequest"
 ) -> "ListPartitionReassignmentsResponse":
     """The reassignments in progress, of these topics or of all."""
+    call.check_cluster(Operation.DESCRIBE)
     wanted = None
     if request.topics is not None:
         wanted = {

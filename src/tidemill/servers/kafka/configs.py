@@ -18,6 +18,7 @@ from tidemill.model.errors import InvalidConfig, InvalidRequest, TidemillError, 
 from tidemill.model.topic_settings import Setting, SettingKind
 from tidemill.model.topics import check_topic_name
 from tidemill.replication.lag import encode_lags, worst_lags
+from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Call, Response, error_code, error_message
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ async def describe_configs(
         error: TidemillError | None = None
         entries: list[ConfigEntry] = []
         try:
+            _check_rights(call, Operation.DESCRIBE_CONFIGS, asked)
             entries = _entries(call.broker, asked)
         except TidemillError as caught:
             error = caught
@@ -146,6 +148,13 @@ async def describe_configs(
             )
         )
     return call.response(results=tuple(results))
+
+
+def _check_rights(call: Call, operation: Operation, asked: Any) -> None:
+    if asked.resource_type == TOPIC:
+        call.check(operation, ResourceType.TOPIC, asked.resource_name)
+    else:
+        call.check_cluster(operation)
 
 
 def _entries(broker: BrokerNode, asked: Any) -> list[ConfigEntry]:
@@ -223,12 +232,16 @@ async def _alter(
                 raise InvalidRequest(
                     f"the request names a setting of {asked.resource_name[:60]!r} twice; name each setting once"
                 )
+            _check_rights(call, Operation.ALTER_CONFIGS, asked)
             if asked.resource_type == BROKER and [config.name for config in asked.configs] == [ACCEPT_CLOCK]:
                 _accept_clock(call.broker, asked, validate_only=validate_only)
             else:
                 topic = _alterable(call.broker, asked)
                 overrides = decide(call.broker, topic, asked.configs)
                 await call.broker.topics.alter(topic.name, overrides, validate_only=validate_only)
+            if not validate_only:
+                names = sorted(config.name for config in asked.configs)
+                call.changed("configs_altered", resource=asked.resource_name, settings=names)
         except TidemillError as caught:
             error = caught
         responses.append(

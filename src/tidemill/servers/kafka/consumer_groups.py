@@ -12,9 +12,10 @@ from uuid import UUID
 from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest
 from tidemill.groups.core.descriptions import DescribedConsumer
 from tidemill.groups.core.entries import Partitions
-from tidemill.model.errors import TidemillError
+from tidemill.model.errors import TidemillError, TopicAuthorizationFailed
+from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code, error_message
-from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
+from tidemill.servers.kafka.authorized_operations import NOT_ASKED, group_operations
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 
 if TYPE_CHECKING:
@@ -31,12 +32,15 @@ async def consumer_group_heartbeat(
     call: Call["ConsumerGroupHeartbeatResponse"], request: "ConsumerGroupHeartbeatRequest"
 ) -> "ConsumerGroupHeartbeatResponse":
     """Join a group, get the assignment, or leave."""
+    call.check(Operation.READ, ResourceType.GROUP, request.group_id)
+    async for topic in call.in_slices((request.subscribed_topic_names or ()) if call.checks_rights else ()):
+        call.check(Operation.DESCRIBE, ResourceType.TOPIC, topic)
     owned = None
     if request.topic_partitions is not None:
         listed = [
-            (topic.topic_id, index)
-            async for topic in call.in_slices(request.topic_partitions)
-            async for index in call.in_slices(topic.partitions)
+            (each.topic_id, index)
+            async for each in call.in_slices(request.topic_partitions)
+            async for index in call.in_slices(each.partitions)
         ]
         owned = cast("frozenset[tuple[UUID, int]]", frozenset(listed))
     answer = await call.broker.groups.consumer_heartbeat(
@@ -82,15 +86,18 @@ async def consumer_group_describe(
     call: Call["ConsumerGroupDescribeResponse"], request: "ConsumerGroupDescribeRequest"
 ) -> "ConsumerGroupDescribeResponse":
     """Describe groups; each has its own error."""
-    operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
+    asked = request.include_authorized_operations
     distinct = dict.fromkeys(request.group_ids)
-    groups = [await _described(call, group_id, operations) async for group_id in call.in_slices(distinct)]
+    groups = [await _described(call, group_id, asked=asked) async for group_id in call.in_slices(distinct)]
     return call.response(groups=tuple(groups))
 
 
-async def _described(call: Call, group_id: str, operations: int) -> Any:
+async def _described(call: Call, group_id: str, *, asked: bool) -> Any:
     try:
+        call.check(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = call.broker.groups.describe_consumers(group_id)
+        async for member in call.in_slices(group.members if call.checks_rights else ()):
+            await _check_topics(call, member)
     except TidemillError as error:
         return call.part(
             "DescribedGroup",
@@ -107,8 +114,20 @@ async def _described(call: Call, group_id: str, operations: int) -> Any:
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
         members=tuple([await _member(call, member) async for member in call.in_slices(group.members)]),
-        authorized_operations=operations,
+        authorized_operations=group_operations(call, group_id, asked=asked),
     )
+
+
+async def _check_topics(call: Call, member: DescribedConsumer) -> None:
+    """Reject a client that may not describe a topic of the member, as Kafka does."""
+    names = set(member.about.topic_names or ())
+    async for topic_id, _ in call.in_slices(member.assigned | member.target):
+        topic = call.broker.view.topic_by_id(topic_id)
+        if topic is not None:
+            names.add(topic.name)
+    for name in sorted(names):
+        if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            raise TopicAuthorizationFailed("the group has topics that this client may not describe")
 
 
 async def _member(call: Call, member: DescribedConsumer) -> Any:

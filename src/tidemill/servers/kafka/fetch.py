@@ -20,6 +20,7 @@ from tidemill.model.errors import (
 )
 from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
+from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code
 from tidemill.servers.kafka.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
@@ -31,6 +32,7 @@ from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, write_fetch
 SHORT_BYTES_MAX = 64 * 1024
 """The size limit of a response while memory is short."""
 _ZSTD_FROM = 10
+_READ, _TOPIC = Operation.READ, ResourceType.TOPIC
 
 
 class _PartitionFetch:
@@ -218,6 +220,7 @@ class Fetch:
     def _find(self, reading: _PartitionFetch) -> Partition:
         topic = reading.topic
         reading.topic_name = topic if isinstance(topic, str) else _name_of(self._call, topic)
+        self._call.check(_READ, _TOPIC, reading.topic_name)
         reading.partition = self._call.broker.view.partition(reading.topic_name, reading.wanted.partition)
         return reading.partition
 

@@ -14,12 +14,15 @@ from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.shard import FetchedOffset
 from tidemill.model.errors import (
     InvalidRequest,
+    KafkaError,
     OffsetMetadataTooLarge,
     TidemillError,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import TopicPartition
+from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ _EPOCHS_FROM = 9
 _GROUP_ERROR_FROM = 2
 
 Errors = Mapping[TopicPartition, TidemillError]
+_UNKNOWN_ID = UnknownTopicId()
 
 
 async def offset_commit(call: Call["OffsetCommitResponse"], request: "OffsetCommitRequest") -> "OffsetCommitResponse":
@@ -54,6 +58,13 @@ async def offset_commit(call: Call["OffsetCommitResponse"], request: "OffsetComm
         if name is not None
         async for part in call.in_slices(topic.partitions)
     ]
+    denial = call.denial(Operation.READ, ResourceType.GROUP, request.group_id)
+    if denial is not None:
+        refused = dict.fromkeys((TopicPartition(each.topic, each.partition) for each in entries), denial)
+        refusals = [
+            await _committed(call, topic, name, refused, denial) async for topic, name in call.in_slices(topics)
+        ]
+        return call.response(topics=tuple(refusals))
     errors = await check_commits(call, entries)
     good = [each async for each in call.in_slices(entries) if (each.topic, each.partition) not in errors]
     try:
@@ -73,22 +84,27 @@ async def offset_commit(call: Call["OffsetCommitResponse"], request: "OffsetComm
 
 
 async def check_commits(call: Call, entries: Iterable[OffsetCommit]) -> dict[TopicPartition, TidemillError]:
-    """The errors that do not depend on the member: unknown partitions, and metadata that is too long."""
+    """The errors that do not depend on the member: no right, unknown partitions, and metadata that is too long."""
     errors: dict[TopicPartition, TidemillError] = {}
     most = call.broker.groups.limits.offset_metadata_max_bytes
     async for entry in call.in_slices(entries):
         each = TopicPartition(entry.topic, entry.partition)
         topic = call.broker.view.topic(entry.topic)
-        if topic is None or not 0 <= entry.partition < len(topic.partitions):
+        denial = call.denial(Operation.READ, ResourceType.TOPIC, entry.topic)
+        if denial is not None:
+            errors[each] = denial
+        elif topic is None or not 0 <= entry.partition < len(topic.partitions):
             errors[each] = UnknownTopicOrPartition()
         elif len(entry.metadata.encode()) > most:
             errors[each] = OffsetMetadataTooLarge()
     return errors
 
 
-async def _committed(call: Call, topic: Any, name: str | None, errors: Errors) -> Any:
+async def _committed(
+    call: Call, topic: Any, name: str | None, errors: Errors, unknown: TidemillError = _UNKNOWN_ID
+) -> Any:
     def code(index: int) -> int:
-        return UnknownTopicId.code if name is None else error_code(errors.get(TopicPartition(name, index)))
+        return unknown.code if name is None else error_code(errors.get(TopicPartition(name, index)))
 
     parts = [
         call.part(
@@ -158,15 +174,39 @@ async def _fetch_group(call: Call, group: Any, *, stable: bool, repeated: bool) 
 async def _fetch(
     call: Call, group_id: str, wanted: Sequence[TopicPartition] | None, **options: Any
 ) -> list[FetchedOffset]:
-    """The offsets of a group, read in batches."""
+    """The offsets of a group, read in batches. Topics that the client may not describe have an error.
+
+    They are left out when the client asks for all topics.
+    """
+    call.check(Operation.DESCRIBE, ResourceType.GROUP, group_id)
     groups = call.broker.groups
-    asked = groups.committed_partitions(group_id) if wanted is None else wanted
+    listed = groups.committed_partitions(group_id) if wanted is None else wanted
     found: list[FetchedOffset] = []
+    denials = await _topic_denials(call, listed, is_named=wanted is not None)
+    asked = [each async for each in call.in_slices(listed) if each.topic not in denials] if denials else listed
     async for start in call.in_slices(
         range(0, max(1, len(asked)), OFFSETS_AT_ONCE)
     ):  # at least once, because it checks the group
         found += groups.fetch(group_id, asked[start : start + OFFSETS_AT_ONCE], **options)
+    if wanted is not None and denials:
+        found += [
+            FetchedOffset(each.topic, each.partition, -1, -1, "", denials[each.topic])
+            async for each in call.in_slices(wanted)
+            if each.topic in denials
+        ]
     return found
+
+
+async def _topic_denials(call: Call, partitions: Iterable[TopicPartition], *, is_named: bool) -> dict[str, KafkaError]:
+    denials: dict[str, KafkaError] = {}
+    if not call.checks_rights:
+        return denials
+    async for topic in call.in_slices({each.topic for each in partitions}):
+        if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            continue
+        denial = call.denial(Operation.DESCRIBE, ResourceType.TOPIC, topic) if is_named else None
+        denials[topic] = denial or TopicAuthorizationFailed()
+    return denials
 
 
 async def _wanted(call: Call, topics: Sequence[Any] | None) -> list[TopicPartition] | None:
@@ -226,7 +266,16 @@ async def offset_delete(call: Call["OffsetDeleteResponse"], request: "OffsetDele
         async for topic in call.in_slices(request.topics)
         async for part in call.in_slices(topic.partitions)
     ]
-    results = await call.broker.groups.delete_offsets(request.group_id, wanted)
+    call.check(Operation.DELETE, ResourceType.GROUP, request.group_id)
+    results: dict[TopicPartition, TidemillError | None] = {}
+    async for each in call.in_slices(wanted):
+        denial = call.denial(Operation.READ, ResourceType.TOPIC, each.topic)
+        if denial is not None:
+            results[each] = denial
+    allowed = [each for each in wanted if each not in results]
+    results |= await call.broker.groups.delete_offsets(request.group_id, allowed)
+    if allowed:
+        call.changed("offsets_deleted", group=request.group_id, topics=sorted({each.topic for each in allowed}))
     topics = []
     async for topic in call.in_slices(request.topics):
         parts = [

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from tidemill.groups.core.descriptions import DescribedGroup
 from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, Left, SyncRequest
 from tidemill.groups.core.shard import group_filter
-from tidemill.model.errors import GroupIdNotFound, TidemillError, UnknownMemberId
+from tidemill.model.errors import GroupAuthorizationFailed, GroupIdNotFound, TidemillError, UnknownMemberId
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code, error_message
-from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_GROUP
+from tidemill.servers.kafka.authorized_operations import group_operations
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
@@ -45,6 +46,7 @@ async def join_group(call: Call["JoinGroupResponse"], request: "JoinGroupRequest
     The responses of a large group are sent in slices.
     """
     try:
+        call.check(Operation.READ, ResourceType.GROUP, request.group_id)
         answer = await call.broker.groups.join(_join_request(call, request))
     except TidemillError as error:
         return await _joined(call, JoinAnswer(request.member_id), error)
@@ -100,6 +102,7 @@ async def sync_group(call: Call["SyncGroupResponse"], request: "SyncGroupRequest
 
     The responses of a large group are sent in slices.
     """
+    call.check(Operation.READ, ResourceType.GROUP, request.group_id)
     assignments = {each.member_id: each.assignment async for each in call.in_slices(request.assignments)}
     answer = await call.broker.groups.sync(
         SyncRequest(
@@ -120,6 +123,7 @@ async def sync_group(call: Call["SyncGroupResponse"], request: "SyncGroupRequest
 
 async def heartbeat(call: Call["HeartbeatResponse"], request: "HeartbeatRequest") -> "HeartbeatResponse":
     """Renew the session of a member."""
+    call.check(Operation.READ, ResourceType.GROUP, request.group_id)
     instance_id = getattr(request, "group_instance_id", None)
     call.broker.groups.heartbeat(request.group_id, request.generation_id, request.member_id, instance_id)
     return call.response()
@@ -127,6 +131,7 @@ async def heartbeat(call: Call["HeartbeatResponse"], request: "HeartbeatRequest"
 
 async def leave_group(call: Call["LeaveGroupResponse"], request: "LeaveGroupRequest") -> "LeaveGroupResponse":
     """Remove one member or, from version 3 on, many; each has its own result."""
+    call.check(Operation.READ, ResourceType.GROUP, request.group_id)
     if call.version < _LEAVES_MANY_FROM:
         left = await call.broker.groups.leave(
             request.group_id, [Leaver(cast("LeaveGroupRequestV2", request).member_id)]
@@ -162,12 +167,14 @@ async def describe_groups(
 async def _described(call: Call, group_id: str, *, asked: bool) -> Any:
     failure: TidemillError | None = None
     try:
+        call.check(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = call.broker.groups.describe(group_id)
     except GroupIdNotFound as error:
         group = DescribedGroup(group_id, "Dead")
         failure = error if call.version >= _NOT_FOUND_FROM else None
     except TidemillError as error:
         group, failure = DescribedGroup(group_id, ""), error
+        asked = asked and not isinstance(error, GroupAuthorizationFailed)
     members = [
         call.part(
             "DescribedGroupMember",
@@ -189,13 +196,14 @@ async def _described(call: Call, group_id: str, *, asked: bool) -> Any:
         protocol_type=group.protocol_type,
         protocol_data=group.protocol,
         members=tuple(members),
-        authorized_operations=ON_GROUP if asked else NOT_ASKED,
+        authorized_operations=group_operations(call, group_id, asked=asked),
     )
 
 
 async def list_groups(call: Call["ListGroupsResponse"], request: "ListGroupsRequest") -> "ListGroupsResponse":
     """List every group that passes the filters."""
     groups = call.broker.groups
+    sees_all = call.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     passes = group_filter(getattr(request, "states_filter", ()), getattr(request, "types_filter", ()))
     listed = [
         call.part(
@@ -206,7 +214,9 @@ async def list_groups(call: Call["ListGroupsResponse"], request: "ListGroupsRequ
             group_type=group.kind,
         )
         async for group_id in call.in_slices(groups.group_ids())
-        if (group := groups.listed(group_id)) is not None and passes(group)
+        if (sees_all or call.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id))
+        and (group := groups.listed(group_id)) is not None
+        and passes(group)
     ]
     return call.response(groups=tuple(listed))
 
@@ -217,7 +227,9 @@ async def delete_groups(call: Call["DeleteGroupsResponse"], request: "DeleteGrou
     async for group_id in call.in_slices(request.groups_names):
         failure: TidemillError | None = None
         try:
+            call.check(Operation.DELETE, ResourceType.GROUP, group_id)
             await call.broker.groups.delete(group_id)
+            call.changed("group_deleted", group=group_id)
         except TidemillError as error:
             failure = error
         results.append(call.part("DeletableGroupResult", group_id=group_id, error_code=error_code(failure)))

@@ -12,6 +12,7 @@ from tidemill.model.errors import (
     UnsupportedVersion,
 )
 from tidemill.model.topics import refuse_internal
+from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code
 from tidemill.streams.partition import FoundOffset, Partition
 
@@ -60,6 +61,7 @@ async def _listed(call: Call, topic: str, asked: Any, *, committed: bool, repeat
     try:
         if (topic, asked.partition_index) in repeated:
             raise InvalidRequest(f"the request names {topic}-{asked.partition_index} twice; name it once")
+        call.check(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         if asked.timestamp < 0 and call.version < _SINCE_VERSION.get(asked.timestamp, call.version + 1):
             raise UnsupportedVersion(f"timestamp {asked.timestamp} is not supported in version {call.version}")
         partition = call.broker.view.partition(topic, asked.partition_index)
@@ -115,6 +117,7 @@ def _epoch_end(call: Call, topic: str, asked: Any) -> Any:
     error: TidemillError | None = None
     epoch, end_offset = -1, -1
     try:
+        call.check(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         partition = call.broker.view.partition(topic, asked.partition)
         _check_epoch(partition, asked.current_leader_epoch)
         epoch, end_offset = partition.reader.end_of_epoch(asked.leader_epoch)
@@ -147,6 +150,7 @@ async def _deleted(call: Call, topic: str, asked: Any) -> Any:
     error: TidemillError | None = None
     low_watermark = -1
     try:
+        call.check(Operation.DELETE, ResourceType.TOPIC, topic)
         refuse_internal(topic)
         partition = call.broker.view.partition(topic, asked.partition_index)
         if not partition.settings.deleted:
@@ -154,6 +158,7 @@ async def _deleted(call: Call, topic: str, asked: Any) -> Any:
                 f"records of {topic} cannot be deleted: cleanup.policy=compact keeps the last record of every key"
             )
         low_watermark = await partition.leader.delete_records(asked.offset)
+        call.changed("records_deleted", topic=topic, partition=asked.partition_index, before=low_watermark)
     except TidemillError as caught:
         error = caught
     return call.part(

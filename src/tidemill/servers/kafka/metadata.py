@@ -15,12 +15,14 @@ from tidemill.model.errors import (
     InvalidRequest,
     LeaderNotAvailable,
     TidemillError,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import INTERNAL, check_topic_name
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code
-from tidemill.servers.kafka.authorized_operations import NOT_ASKED, ON_CLUSTER, ON_TOPIC
+from tidemill.servers.kafka.authorized_operations import cluster_operations, topic_operations
 
 CACHED_ANSWERS_MAX = 64
 CACHED_ANSWER_BYTES_MAX = 1024 * 1024
@@ -51,13 +53,15 @@ class MetadataHandler:
         if asked is not None and not asked and call.version < _NULL_IS_ALL_FROM:
             asked = None
         names = None if asked is None else await _distinct(call, asked)
+        not_created: frozenset[str] = frozenset()
         if names is not None:
-            await _create_missing(call, request, names)
-        if names is not None and len(names) > CACHED_TOPICS_MAX:
-            return [await _encode(call, request, names)]
+            not_created = await _create_missing(call, request, names)
+        if not_created or (names is not None and len(names) > CACHED_TOPICS_MAX):
+            return [await _encode(call, request, names, not_created)]
         key = (
             call.version,
             call.listener,
+            _rights(call),
             None if names is None else tuple(names),
             getattr(request, "include_topic_authorized_operations", False),
             getattr(request, "include_cluster_authorized_operations", False),
@@ -84,6 +88,13 @@ class MetadataHandler:
         return answer
 
 
+def _rights(call: Call) -> object:
+    """A value that is equal only for clients that see the same topics."""
+    if not call.checks_rights:
+        return None
+    return call.broker.security.authorizer.rights_key(call.principal, call.client_host)
+
+
 async def _distinct(call: Call, asked: Sequence[Any]) -> list[RequestedTopic]:
     """The requested topics by name or id, each once, in order."""
     names: dict[RequestedTopic, None] = {}
@@ -93,27 +104,50 @@ async def _distinct(call: Call, asked: Sequence[Any]) -> list[RequestedTopic]:
     return list(names)
 
 
-async def _create_missing(call: Call, request: Any, asked: Sequence[RequestedTopic]) -> None:
+async def _create_missing(call: Call, request: Any, asked: Sequence[RequestedTopic]) -> frozenset[str]:
+    """Create the missing topics; the names of those that the client may describe but not create."""
     broker = call.broker
     allowed = call.version < _CREATION_ASKED_FROM or request.allow_auto_topic_creation
     if not (allowed and broker.settings.auto_create_topics_enable):
-        return
+        return frozenset()
+    refused = []
     async for name, _ in call.in_slices(asked):
         if name is None or name in INTERNAL or broker.view.topic(name) is not None:
+            continue
+        if not call.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            continue  # the response has the error
+        if not _may_create(call, name):
+            refused.append(name)
             continue
         # If this fails, the response has the error of the name, or UNKNOWN_TOPIC_OR_PARTITION.
         with suppress(TidemillError):
             await broker.topics.create(name)
+            call.changed("topic_created", topic=name)
+    return frozenset(refused)
 
 
-async def _encode(call: Call, request: Any, asked: Sequence[RequestedTopic] | None) -> bytes:
+def _may_create(call: Call, name: str) -> bool:
+    return call.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or not call.denial(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+async def _encode(
+    call: Call, request: Any, asked: Sequence[RequestedTopic] | None, not_created: frozenset[str] = frozenset()
+) -> bytes:
     broker = call.broker
-    topic_operations = ON_TOPIC if getattr(request, "include_topic_authorized_operations", False) else NOT_ASKED
-    cluster_operations = ON_CLUSTER if getattr(request, "include_cluster_authorized_operations", False) else NOT_ASKED
+    with_operations = getattr(request, "include_topic_authorized_operations", False)
     if asked is None:
-        topics = [await _topic(call, topic, topic_operations) async for topic in call.in_slices(broker.view.topics())]
+        topics = [
+            await _topic(call, topic, with_operations=with_operations)
+            async for topic in call.in_slices(broker.view.topics())
+            if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
     else:
-        topics = [await _asked_topic(call, each, topic_operations) async for each in call.in_slices(asked)]
+        topics = [
+            await _asked_topic(call, each, not_created, with_operations=with_operations)
+            async for each in call.in_slices(asked)
+        ]
     answer = call.response(
         brokers=tuple(
             call.part("MetadataResponseBroker", **node._asdict()) for node in broker.view.brokers(call.listener)
@@ -121,19 +155,25 @@ async def _encode(call: Call, request: Any, asked: Sequence[RequestedTopic] | No
         cluster_id=broker.cluster_id,
         controller_id=broker.view.controller_id,
         topics=tuple(topics),
-        cluster_authorized_operations=cluster_operations,
+        cluster_authorized_operations=cluster_operations(
+            call, asked=getattr(request, "include_cluster_authorized_operations", False)
+        ),
     )
     return bytes(await call.encoded(answer))
 
 
-async def _asked_topic(call: Call, asked: RequestedTopic, operations: int) -> Any:
+async def _asked_topic(call: Call, asked: RequestedTopic, not_created: frozenset[str], *, with_operations: bool) -> Any:
     name, topic_id = asked
     try:
         if topic_id is not None:
             found = call.broker.view.topic_by_id(topic_id)
             if found is None:
                 raise UnknownTopicId
+            call.check(Operation.DESCRIBE, ResourceType.TOPIC, found.name)
         elif name is not None:
+            call.check(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            if name in not_created:
+                raise TopicAuthorizationFailed
             check_topic_name(name)
             found = call.broker.view.topic(name)
             if found is None:
@@ -143,10 +183,10 @@ async def _asked_topic(call: Call, asked: RequestedTopic, operations: int) -> An
     except TidemillError as error:
         shown = "" if name is None and call.version < 12 else name
         return call.part("MetadataResponseTopic", error_code=error_code(error), name=shown, topic_id=topic_id)
-    return await _topic(call, found, operations)
+    return await _topic(call, found, with_operations=with_operations)
 
 
-async def _topic(call: Call, topic: Topic, operations: int) -> Any:
+async def _topic(call: Call, topic: Topic, *, with_operations: bool) -> Any:
     partitions = [
         call.part("MetadataResponsePartition", **partition_fields(call, topic, info))
         async for info in call.in_slices(topic.partitions)
@@ -157,7 +197,7 @@ async def _topic(call: Call, topic: Topic, operations: int) -> Any:
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=tuple(partitions),
-        topic_authorized_operations=operations,
+        topic_authorized_operations=topic_operations(call, topic.name, asked=with_operations),
     )
 
 
@@ -182,7 +222,7 @@ def partition_fields(call: Call, topic: Topic, info: PartitionInfo) -> dict[str,
 
 async def describe_topic_partitions(call: Call, request: Any) -> Any:
     """Topics in pages, ordered by name; the cursor is the start of the next page."""
-    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in call.broker.view.topics()})
+    names = sorted({topic.name for topic in request.topics} or await _visible_topics(call))
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
@@ -203,13 +243,22 @@ async def describe_topic_partitions(call: Call, request: Any) -> Any:
     return call.response(topics=tuple(described), next_cursor=cursor)
 
 
+async def _visible_topics(call: Call) -> set[str]:
+    return {
+        topic.name
+        async for topic in call.in_slices(call.broker.view.topics())
+        if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    }
+
+
 def _described(call: Call, name: str, start: int, limit: int) -> tuple[Any, int, int]:
     kind = "DescribeTopicPartitionsResponseTopic"
-    topic = call.broker.view.topic(name)
+    denial = call.denial(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    topic = call.broker.view.topic(name) if denial is None else None
     if topic is None:
         try:
             check_topic_name(name)
-            error: TidemillError = UnknownTopicOrPartition()
+            error: TidemillError = denial or UnknownTopicOrPartition()
         except TidemillError as bad:
             error = bad
         return call.part(kind, error_code=error_code(error), name=name), 0, 0
@@ -230,6 +279,6 @@ def _described(call: Call, name: str, start: int, limit: int) -> tuple[Any, int,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=partitions,
-        topic_authorized_operations=ON_TOPIC,
+        topic_authorized_operations=topic_operations(call, name, asked=True),
     )
     return part, len(infos), len(topic.partitions) - start - len(infos)

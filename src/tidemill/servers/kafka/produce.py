@@ -27,6 +27,7 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topics import WAITING, refuse_internal
 from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
+from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code, error_message
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.wire.kafka.cursor import TopicKey
@@ -40,6 +41,7 @@ _ATTRIBUTES = Struct(">h")
 _PRODUCER = Struct(">qh")
 _COUNT = Struct(">i")
 _NAME = "Produce"
+_WRITE, _TOPIC, _TRANSACTIONAL_ID = Operation.WRITE, ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 log = structlog.get_logger("tidemill.kafka")
 
@@ -139,10 +141,14 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord(f"the request has no record batch for partition {part.partition}")
     name = topic if isinstance(topic, str) else _name_of(call, topic)
+    is_transactional = _ATTRIBUTES.unpack_from(records, ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT
+    if is_transactional:
+        call.check(_WRITE, _TRANSACTIONAL_ID, request.transactional_id or "")
+    call.check(_WRITE, _TOPIC, name)
     _check_internal(call, name)
     partition = broker.view.partition(name, part.partition)
     verify = None
-    if _ATTRIBUTES.unpack_from(records, ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT:
+    if is_transactional:
         producer_id, producer_epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
         verify = partial(
             broker.transaction_verifier.verify,

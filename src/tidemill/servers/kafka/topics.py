@@ -11,10 +11,12 @@ from tidemill.model.errors import (
     InvalidRequest,
     PolicyViolation,
     TidemillError,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import refuse_internal
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.servers.kafka.configs import topic_listing
 
@@ -39,11 +41,20 @@ async def create_topics(call: Call["CreateTopicsResponse"], request: "CreateTopi
         try:
             if names[asked.name] > 1:
                 raise InvalidRequest(f"the request names {asked.name[:60]!r} twice; name each topic once")
+            _check_topic_or_cluster(call, Operation.CREATE, asked.name)
             topic = await _create(call, asked, validate_only=request.validate_only)
+            if not request.validate_only:
+                call.changed("topic_created", topic=topic.name, partitions=len(topic.partitions))
         except TidemillError as caught:
             error = caught
         results.append(_created(call, asked.name, topic, error))
     return call.response(topics=tuple(results))
+
+
+def _check_topic_or_cluster(call: Call, operation: Operation, name: str) -> None:
+    """Check an operation that a right on the cluster allows for every topic."""
+    if not call.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME):
+        call.check(operation, ResourceType.TOPIC, name)
 
 
 async def _create(call: Call, asked: Any, *, validate_only: bool) -> Topic:
@@ -81,6 +92,14 @@ def _created(call: Call, name: str, topic: Topic | None, error: TidemillError | 
             configs=(),
         )
     configs = ()
+    if not call.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        return call.part(
+            "CreatableTopicResult",
+            name=name,
+            topic_id=topic.topic_id,
+            topic_config_error_code=TopicAuthorizationFailed.code,
+            configs=(),
+        )
     if call.version >= 5:
         configs = tuple(
             call.part(
@@ -123,13 +142,18 @@ async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice:
             raise InvalidRequest(f"the request names {str(name or topic_id)[:60]!r} twice; name each topic once")
         if (name is None) == (topic_id is None):
             raise InvalidRequest("a topic of the request must have either a name or an id")
+        if name is not None:
+            _check_topic_or_cluster(call, Operation.DELETE, name)
         known = (
             call.broker.view.topic(name) if name is not None else call.broker.view.topic_by_id(topic_id or UUID(int=0))
         )
         if known is None:
             raise UnknownTopicOrPartition if name is not None else UnknownTopicId
-        name, topic_id = known.name, known.topic_id
-        await call.broker.topics.delete(name)
+        if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
+            name, topic_id = known.name, known.topic_id  # without this right, a client does not learn the name of an id
+        _check_topic_or_cluster(call, Operation.DELETE, known.name)
+        await call.broker.topics.delete(known.name)
+        call.changed("topic_deleted", topic=known.name)
     except TidemillError as caught:
         error = caught
     return call.part(
@@ -152,12 +176,15 @@ async def create_partitions(
         try:
             if names[asked.name] > 1:
                 raise InvalidRequest(f"the request names {asked.name[:60]!r} twice; name each topic once")
+            call.check(Operation.ALTER, ResourceType.TOPIC, asked.name)
             refuse_internal(asked.name)
             _check_count(asked.count)
             assignment = [list(each.broker_ids) for each in asked.assignments] if asked.assignments else None
             await call.broker.topics.add_partitions(
                 asked.name, asked.count, assignment=assignment, validate_only=request.validate_only
             )
+            if not request.validate_only:
+                call.changed("partitions_created", topic=asked.name, partitions=asked.count)
         except TidemillError as caught:
             error = caught
         results.append(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.model.errors import InvalidRequest, KafkaError
 from tidemill.model.topics import TopicPartition
+from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.transactions.core.state import Transaction, TransactionStatus
 
@@ -46,6 +47,7 @@ async def list_transactions(
             transaction_state=known.state.title,
         )
         async for known in call.in_slices(found)
+        if call.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, known.transactional_id)
     ]
     return call.response(unknown_state_filters=tuple(sorted(wanted - _STATES)), transaction_states=tuple(states))
 
@@ -70,12 +72,14 @@ def _described(call: Call, transactional_id: str) -> Any:
     try:
         if not transactional_id:
             raise InvalidRequest("the transactional id is empty")
+        call.check(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         known: Transaction = call.broker.transactions.describe(transactional_id)
     except KafkaError as error:
         return call.part("TransactionState", error_code=error_code(error), transactional_id=transactional_id)
     topics = tuple(
         call.part("TopicData", topic=topic, partitions=tuple(indexes))
         for topic, indexes in by_topic(sorted(known.partitions)).items()
+        if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
     )
     return call.part(
         "TransactionState",
@@ -91,6 +95,7 @@ def _described(call: Call, transactional_id: str) -> Any:
 
 async def _producers(call: Call, topic: str, index: int) -> Any:
     try:
+        call.check(Operation.READ, ResourceType.TOPIC, topic)
         producers = call.broker.view.partition(topic, index).producers()
     except KafkaError as error:
         return call.part(

@@ -25,6 +25,7 @@ from tidemill.model.errors import (
     UnknownTopicOrPartition,
 )
 from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code
 from tidemill.servers.kafka.transaction_admin import by_topic
 from tidemill.transactions.core.rules import InitProducer
@@ -65,10 +66,21 @@ async def init_producer_id(
         given = ProducerIdAndEpoch(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
         wanted = InitProducer(request.transactional_id, request.transaction_timeout // _MILLISECOND, given)
     try:
+        _check_producer(call, request.transactional_id)
         identity: ProducerIdAndEpoch = await _with_known_error(call, call.broker.transactions.init_producer(wanted))
     except TidemillError as error:
         return call.response(error_code=error_code(error), producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
     return call.response(producer_id=identity.producer_id, producer_epoch=identity.epoch)
+
+
+def _check_producer(call: Call, transactional_id: str | None) -> None:
+    """A producer without a transactional id needs the right to write to any topic, or IDEMPOTENT_WRITE."""
+    if transactional_id is not None:
+        call.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif not call.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) and not call.allows_anywhere(
+        Operation.WRITE, ResourceType.TOPIC
+    ):
+        call.check_cluster(Operation.IDEMPOTENT_WRITE)
 
 
 async def add_partitions_to_txn(
@@ -79,10 +91,11 @@ async def add_partitions_to_txn(
         return await _asked_by_broker(call, request)
     old = cast("AddPartitionsToTxnRequestV3", request)
     wanted = await _named(call, old.v3_and_below_topics)
-    unknown = {partition async for partition in call.in_slices(wanted) if not _exists(call, partition)}
-    errors: dict[TopicPartition, TidemillError] = dict.fromkeys(wanted, OperationNotAttempted())
-    errors.update(dict.fromkeys(unknown, UnknownTopicOrPartition()))
-    if not unknown:
+    denial = call.denial(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, old.v3_and_below_transactional_id)
+    errors: dict[TopicPartition, TidemillError] = dict.fromkeys(wanted, denial or OperationNotAttempted())
+    refused = {} if denial is not None else await _refused_partitions(call, wanted)
+    errors |= refused
+    if denial is None and not refused:
         asker = ProducerIdAndEpoch(old.v3_and_below_producer_id, old.v3_and_below_producer_epoch)
         errors = {}
         try:
@@ -91,6 +104,18 @@ async def add_partitions_to_txn(
         except TidemillError as error:
             errors = dict.fromkeys(wanted, error)
     return call.response(results_by_topic_v3_and_below=await _partition_results(call, wanted, errors))
+
+
+async def _refused_partitions(call: Call, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, TidemillError]:
+    """The partitions that cannot be in a transaction of this client."""
+    refused: dict[TopicPartition, TidemillError] = {}
+    async for each in call.in_slices(wanted):
+        denial = call.denial(Operation.WRITE, ResourceType.TOPIC, each.topic)
+        if denial is not None:
+            refused[each] = denial
+        elif not _exists(call, each):
+            refused[each] = UnknownTopicOrPartition()
+    return refused
 
 
 async def _named(call: Call, topics: Iterable[Any]) -> list[TopicPartition]:
@@ -172,6 +197,7 @@ async def _marked(call: Call, marker: Any, topic: str, index: int) -> Any:
 
 async def end_txn(call: Call["EndTxnResponse"], request: "EndTxnRequest") -> "EndTxnResponse":
     """Commit or abort; from version 5 on the response has the producer id and epoch of the next transaction."""
+    call.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     identity: ProducerIdAndEpoch = await _with_known_error(
         call,
         call.broker.transactions.end_transaction(
@@ -188,6 +214,8 @@ async def add_offsets_to_txn(
     call: Call["AddOffsetsToTxnResponse"], request: "AddOffsetsToTxnRequest"
 ) -> "AddOffsetsToTxnResponse":
     """Add the offsets of a group to the transaction."""
+    call.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    call.check(Operation.READ, ResourceType.GROUP, request.group_id)
     asker = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     where = frozenset({_offsets_partition(call, request.group_id)})
     await _with_known_error(
@@ -211,9 +239,14 @@ async def txn_offset_commit(
         async for topic in call.in_slices(request.topics)
         async for part in call.in_slices(topic.partitions)
     ]
+    denial = call.denial(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id) or call.denial(
+        Operation.READ, ResourceType.GROUP, request.group_id
+    )
     errors: dict[TopicPartition, TidemillError] = {}
     async for each in call.in_slices(entries):
-        if (refusal := _refusal(call, each)) is not None:
+        if denial is not None:
+            errors[TopicPartition(each.topic, each.partition)] = denial
+        elif (refusal := _refusal(call, each)) is not None:
             errors[TopicPartition(each.topic, each.partition)] = refusal
     good = [each async for each in call.in_slices(entries) if (each.topic, each.partition) not in errors]
     if good:
@@ -264,6 +297,9 @@ def _required(transactional_id: str) -> str:
 
 
 def _refusal(call: Call, entry: OffsetCommit) -> TidemillError | None:
+    denial = call.denial(Operation.READ, ResourceType.TOPIC, entry.topic)
+    if denial is not None:
+        return denial
     if not _exists(call, TopicPartition(entry.topic, entry.partition)):
         return UnknownTopicOrPartition()
     if len(entry.metadata.encode()) > call.broker.settings.offset_metadata_max_bytes:
