@@ -14,7 +14,7 @@ export UV_LINK_MODE = copy
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system java run test check collect fmt unit long bench chaos mutants docs proto clean
+.PHONY: help setup system java run test check collect fmt unit long bench chaos mutants fuzz docs proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -76,6 +76,10 @@ bench: setup ## run every benchmark and print the machine and the ratios
 # Root runs it in network namespaces. Other users run it without network partitions.
 chaos: setup system ## 15 minutes of faults on three brokers and etcd; counts lost and duplicated records (ARGS="minutes seed")
 	$(BIN)/python -m tests.chaos.run $(ARGS)
+
+# A crash is kept as a file in tests/fuzz/found, and `python -m tests.fuzz.run TARGET FILE` runs it again.
+fuzz: setup ## hours of coverage-guided fuzzing (ARGS="--seconds 3600 [TARGET ...]")
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 docs: setup ## build the documentation site in site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

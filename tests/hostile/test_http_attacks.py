@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tidemill.settings import Address, parse_address
+from tidemill.model.addresses import Address, parse_address
 from tidemill.testing import Broker
 
 WAIT_S = 60.0

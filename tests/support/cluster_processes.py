@@ -13,7 +13,7 @@ from tests.support.etcd import Etcd, running_etcd
 from tests.support.postgres import free_port
 
 from tidemill.cluster.etcd import EtcdCoordination
-from tidemill.settings import Address
+from tidemill.model.addresses import Address
 from tidemill.testing.child import Child
 
 TTL_MS = 4_000

@@ -4,6 +4,7 @@ Concepts do not import each other: what one needs from another is a callable tha
 that is made later; those callables look it up when they are called.
 """
 
+import ssl
 from collections.abc import Iterable
 from functools import partial
 
@@ -33,6 +34,7 @@ from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.listeners import inter_broker_listener
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING
 from tidemill.replication import lag
 from tidemill.replication.leader_appends import LeaderAppends
@@ -42,6 +44,7 @@ from tidemill.replication.replica_fetcher import ReplicaFetchers
 from tidemill.replication.roles import ReplicaRoles
 from tidemill.scheduling import ReplicatedStorage, Scheduler
 from tidemill.security.security import Security
+from tidemill.security.tls import peer_context
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
@@ -150,7 +153,7 @@ class _Wiring:
     def _make_replication(self) -> None:
         environment, settings, node_id = self._environment, self._settings, self._identity.node_id
         limits = ReplicaFetchLimits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
-        self._peers = Peers(node_id, self._view.address_of, lambda: self.broker.cluster_secret, limits)
+        self._peers = Peers(node_id, self._view.address_of, lambda: self.broker.cluster_secret, limits, self._peer_tls)
         self._router = TransactionRouter(
             node_id,
             connect=self._peers.connect,
@@ -173,6 +176,14 @@ class _Wiring:
             present=lambda node: node in live_brokers(self._metadata.image),
         )
         self._metrics.sources.append(lag.gauges(self._partitions, self._membership.states))
+
+    def _peer_tls(self) -> ssl.SSLContext | None:
+        """The context for connections to other brokers, made for each so that new certificates count; None: no TLS."""
+        settings = self._settings
+        listener = inter_broker_listener(settings.security, self._identity.listeners)
+        if listener is None or not listener.uses_tls:
+            return None
+        return peer_context(settings.of_listener(listener.name), listener.name)
 
     def _make_broker(self) -> BrokerNode:
         environment, node_id = self._environment, self._identity.node_id

@@ -35,12 +35,13 @@ from tidemill.broker.timeline_metrics import dead_letter_writer
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.core.registration import Endpoint
 from tidemill.cluster.interface import Coordination
+from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig, TidemillError
 from tidemill.model.listeners import ListenerSpec, inter_broker_listener, is_wildcard
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.servers.http.server import HttpServer
 from tidemill.servers.kafka.listener import KafkaServer
-from tidemill.settings import ROLES, Address, Settings, shown
+from tidemill.settings import ROLES, Settings, shown
 from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher

@@ -17,7 +17,8 @@ import structlog
 from tidemill.allocator import keep_memory
 from tidemill.app import logs
 from tidemill.app.node import Node
-from tidemill.settings import ROWS, Address, Settings
+from tidemill.model.addresses import Address
+from tidemill.settings import ROWS, Settings
 
 FORCED_EXIT_CODE = 1
 # A thread that writes to a store keeps the interpreter lock for about this long while the event loop waits. Python's

@@ -17,9 +17,10 @@ import typer
 from tidemill.cli.errors import CommandFailed
 from tidemill.cli.options import Json
 from tidemill.cli.output import show
+from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig
 from tidemill.pipelines import java
-from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, PREFIX, Address, Settings, load, shown
+from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, PREFIX, Settings, load, shown
 
 PYTHON_MIN = (3, 11)
 FREE_BYTES_MIN = 1 << 30

@@ -73,8 +73,8 @@ def _ask(address: str, question: str, form: str, *, skip: bool) -> bytes:
     from urllib.request import Request
 
     from tidemill.client.http import fetch
+    from tidemill.model.addresses import parse_address
     from tidemill.model.errors import InvalidConfig
-    from tidemill.settings import parse_address
 
     try:
         where = parse_address(address)

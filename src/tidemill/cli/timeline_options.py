@@ -11,8 +11,8 @@ import typer
 from tidemill.cli.durations import duration_ms, moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.output import text_fields
+from tidemill.model.addresses import parse_address
 from tidemill.model.errors import InvalidConfig
-from tidemill.settings import parse_address
 
 if TYPE_CHECKING:
     from tidemill.client.timelines import Stored, Timeline

@@ -13,12 +13,12 @@ from typing import Protocol, Self
 
 from tidemill.app import logs
 from tidemill.app.thread import NodeThread
-from tidemill.settings import Address, load
-from tidemill.testing.child import Child
+from tidemill.model.addresses import Address
+from tidemill.settings import load
+from tidemill.testing.child import SERVERS, Child, addresses_of
 from tidemill.testing.reset import reset, reset_timelines
 
 ANY_PORT = "127.0.0.1:0"
-SERVERS = ("kafka", "grpc", "http")
 MS_PER_SECOND = 1_000
 
 
@@ -52,7 +52,7 @@ class InThread:
         """Start the broker and return the addresses of its servers."""
         self._thread.start()
         node = self._thread.node
-        return {"kafka": node.kafka, "grpc": node.grpc, "http": node.http}
+        return addresses_of(node.ready_line)
 
     def stop(self) -> None:
         """Stop the broker cleanly."""
@@ -142,8 +142,15 @@ class Broker:
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.stop()
-        self._flags.update({name: str(at) for name, at in self._addresses.items() if at is not None})
+        self._keep_addresses()
         self.start()
+
+    def _keep_addresses(self) -> None:
+        known = {name: str(at) for name, at in self._addresses.items() if at is not None}
+        self._flags.update({name: at for name, at in known.items() if name in SERVERS})
+        listeners = [f"{name}://{at}" for name, at in known.items() if name not in SERVERS]
+        if listeners:
+            self._settings["listeners"] = ",".join(listeners)
 
     def advance(self, seconds: float) -> None:
         """Advance the clock of timelines and delayed records: what becomes due is delivered now.
@@ -168,6 +175,10 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """The address for Kafka clients."""
         return str(self._address("kafka"))
+
+    def listener(self, name: str) -> str:
+        """The address of one of several Kafka listeners, by its name in the setting `listeners`."""
+        return str(self._address(name))
 
     @property
     def grpc(self) -> str:

@@ -14,8 +14,9 @@ import threading
 from collections.abc import Mapping
 from typing import IO
 
+from tidemill.model.addresses import Address, parse_address
 from tidemill.model.errors import TidemillError
-from tidemill.settings import PREFIX, Address, parse_address
+from tidemill.settings import PREFIX
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -29,6 +30,9 @@ def end_with_the_parent():
 threading.Thread(target=end_with_the_parent, daemon=True).start()
 runpy.run_module("tidemill", run_name="__main__", alter_sys=True)
 """
+
+
+SERVERS = ("kafka", "grpc", "http")
 
 
 class ChildFailed(TidemillError):
@@ -78,8 +82,7 @@ class Child:
         if not line.startswith(READY):
             self.kill()
             raise ChildFailed(f"the broker did not become ready: {self._log_tail()}")
-        parts = dict(part.split("=", 1) for part in line.removeprefix(READY).split())
-        return {name: None if at == "none" else parse_address(at) for name, at in parts.items()}
+        return addresses_of(line)
 
     def stop(self) -> None:
         """Stop cleanly, unless it was killed. ChildFailed if the broker ended by itself."""
@@ -127,6 +130,20 @@ class Child:
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - LOG_TAIL))
         return self._log.read().decode(errors="replace").strip()
+
+
+def addresses_of(ready_line: str) -> Mapping[str, Address | None]:
+    """The addresses of a ready line by server; with several Kafka listeners, also by the name of the listener."""
+    parts = dict(part.split("=", 1) for part in ready_line.removeprefix(READY).split())
+    found: dict[str, Address | None] = {}
+    for server in SERVERS:
+        for each in parts[server].split(","):
+            listener, _, at = each.rpartition("://")
+            address = None if at == "none" else parse_address(at)
+            found.setdefault(server, address)
+            if listener:
+                found[listener] = address
+    return found
 
 
 def _read_lines(stream: IO[str] | None, lines: "queue.Queue[str]") -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tidemill.app import process
 from tidemill.app.lock import DataDirInUse, DataDirLock
-from tidemill.settings import Address
+from tidemill.model.addresses import Address
 
 
 def test_the_first_signal_stops_and_the_second_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

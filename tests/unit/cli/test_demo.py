@@ -14,7 +14,7 @@ from tidemill.cli.demo.pace import Pace
 from tidemill.cli.demo.reminders import Lateness, lateness
 from tidemill.cli.demo.screen import Snapshot, line, summary, table
 from tidemill.cli.errors import CommandFailed
-from tidemill.settings import Address
+from tidemill.model.addresses import Address
 
 AT = datetime(2026, 11, 16, 18, 0, 0, 123_000, tzinfo=UTC)
 EARLY_ON = Snapshot(

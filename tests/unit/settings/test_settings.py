@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tidemill.model import broker_settings
+from tidemill.model.addresses import Address, parse_address
 from tidemill.model.errors import InvalidConfig
-from tidemill.settings import ROWS, Address, load, parse_address, shown
+from tidemill.settings import ROWS, load, shown
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
@@ -176,3 +177,86 @@ def test_broker_settings_that_do_not_fit_are_refused(overrides: dict[str, str]) 
 )
 def test_a_url_is_shown_without_its_password(url: str, told: str) -> None:
     assert shown(url) == told
+
+
+def test_listeners_of_the_file_become_kafkas_settings(tmp_path: Path) -> None:
+    (tmp_path / "tidemill.toml").write_text(
+        '[listeners.inside]\nbind = "127.0.0.1:9092"\n'
+        '[listeners.OUTSIDE]\nbind = "127.0.0.1:9093"\nadvertise = "broker.example:19093"\nsecurity = "SASL_SSL"\n'
+        'ssl.keystore.location = "outside.pem"\n'
+    )
+    settings = load(folder=tmp_path)
+    assert [(each.name, str(each.bind), each.protocol) for each in settings.listeners] == [
+        ("INSIDE", "127.0.0.1:9092", "PLAINTEXT"),
+        ("OUTSIDE", "127.0.0.1:9093", "SASL_SSL"),
+    ]
+    assert settings.listeners[1].advertised == Address("broker.example", 19093)
+    assert settings.kafka == Address("127.0.0.1", 9092), "the first one is for other brokers"
+    assert settings.broker.of_listener("OUTSIDE").ssl_keystore_location == "outside.pem"
+    assert settings.broker.security.ssl_keystore_location == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('listeners = "x"', "write \\[listeners.NAME\\]"),
+        ('[listeners.A]\nsecurity = "SSL"', "has no bind"),
+        ('[listeners.A]\nbind = "127.0.0.1:1"\nport = 1', "unknown key 'port' in \\[listeners.A\\]"),
+        ('[listeners.A]\nbind = "127.0.0.1:1"\n[broker]\nlisteners = "B://127.0.0.1:2"', "are both set"),
+        ('[listeners.A]\nbind = "127.0.0.1:1"\nsecurity = "TLS"', "the protocols are"),
+    ],
+)
+def test_wrong_listeners_of_the_file_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "tidemill.toml").write_text(text)
+    with pytest.raises(InvalidConfig, match=reason):
+        load(folder=tmp_path)
+
+
+def test_advertise_is_for_one_plain_listener() -> None:
+    with pytest.raises(InvalidConfig, match=r"set advertised\.listeners"):
+        load({"advertise": "x:1"}, broker={"listeners": "SSL://127.0.0.1:1"})
+
+
+def test_variables_that_kubernetes_injects_are_ignored() -> None:
+    injected = {
+        "TIDEMILL_SERVICE_HOST": "10.0.0.1",
+        "TIDEMILL_SERVICE_PORT": "9092",
+        "TIDEMILL_SERVICE_PORT_KAFKA": "9092",
+        "TIDEMILL_PORT": "tcp://10.0.0.1:9092",
+        "TIDEMILL_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        "TIDEMILL_PORT_9092_TCP_ADDR": "10.0.0.1",
+        "TIDEMILL_PORT_9092_TCP_PORT": "9092",
+        "TIDEMILL_PORT_9092_TCP_PROTO": "tcp",
+        "TIDEMILL_CONSOLE_SERVICE_HOST": "10.0.0.2",
+    }
+    assert load(environ=injected) == load()
+    with pytest.raises(InvalidConfig, match="TIDEMILL_PORTS"):
+        load(environ={"TIDEMILL_PORTS": "1"})
+
+
+def test_variables_of_clients_do_not_stop_a_broker() -> None:
+    clients = ("TIDEMILL_BOOTSTRAP", "TIDEMILL_BOOTSTRAP_GRPC", "TIDEMILL_BOOTSTRAP_HTTP", "TIDEMILL_CLIENT")
+    assert load(environ=dict.fromkeys(clients, "elsewhere:1")) == load()
+
+
+def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("of the cluster\n")
+    assert load(environ={"TIDEMILL_CLUSTER_SECRET_FILE": str(file)}).cluster_secret == "of the cluster"
+    file.write_text("ssl.key.password='of the key'\n")
+    assert load(environ={"TIDEMILL_SET_FILE": str(file)}).broker.security.ssl_key_password == "of the key"
+    for wrong in (b"", b"\xff\xff", b"x" * 70_000):
+        file.write_bytes(wrong)
+        with pytest.raises(InvalidConfig, match="TIDEMILL_CLUSTER_SECRET_FILE"):
+            load(environ={"TIDEMILL_CLUSTER_SECRET_FILE": str(file)})
+    with pytest.raises(InvalidConfig, match="are both set"):
+        load(environ={"TIDEMILL_CLUSTER_SECRET_FILE": str(file), "TIDEMILL_CLUSTER_SECRET": "x"})
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        load(environ={"TIDEMILL_CLUSTER_SECRET_FILE": str(tmp_path / "missing")})
+
+
+def test_no_listing_shows_a_secret() -> None:
+    given = {"ssl.key.password": "hunter2", "listener.name.a.ssl.key.password": "hunter3"}
+    listed = broker_settings.parse(given).listed()
+    shown = {each.setting.name: each.value for each in listed if each.overridden}
+    assert shown == {"ssl.key.password": "", "listener.name.a.ssl.key.password": ""}

@@ -32,8 +32,9 @@ from tidemill.cli.demo.screen import Screen, Snapshot, screen, summary
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import say, show_json
+from tidemill.model.addresses import Address, parse_address
 from tidemill.model.errors import TopicAlreadyExists
-from tidemill.settings import ROWS, Address, load, parse_address
+from tidemill.settings import ROWS, load
 
 SERVERS = ("kafka", "grpc", "http")
 REFRESH_S = 0.25

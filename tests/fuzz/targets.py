@@ -1,0 +1,180 @@
+"""Targets of coverage-guided fuzzing: each reads bytes of an attacker and may raise the errors of its contract only.
+
+A target is a module-level function `fuzz_NAME(data)`. Its starting points are the files of `corpus/NAME`.
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from tidemill.model import broker_settings
+from tidemill.model.errors import (
+    CorruptMessage,
+    InvalidConfig,
+    InvalidRecord,
+    ProtocolViolation,
+    SaslAuthenticationFailed,
+    UnsupportedCompressionType,
+)
+from tidemill.model.listeners import inter_broker_listener, parse_listeners
+from tidemill.records.header import HEADER_SIZE, iter_headers, seal
+from tidemill.records.read import read_records, scan_records
+from tidemill.records.validate import check_produced, is_plain
+from tidemill.security.core.principal_rules import apply_rules, parse_rules
+from tidemill.servers.http.request_origin import AllowedOrigins
+from tidemill.servers.kafka.api_table import standard_table
+from tidemill.sql.core.allowlist import KnownFunction, Vocabulary, check
+from tidemill.sql.core.errors import SqlRefused
+from tidemill.sql.core.syntax_tree import walk
+from tidemill.wire.grpc import broker_pb2, timeline_pb2
+from tidemill.wire.kafka.frames import FrameReader
+from tidemill.wire.kafka.requests import is_flexible, peek, read_body, read_header
+
+LIMIT_BYTES = 1 << 20
+BATCH_ERRORS = (CorruptMessage, InvalidRecord, UnsupportedCompressionType)
+_APIS = {api.key: api for api in standard_table().listed()}
+_SCRATCH = memoryview(bytearray(64 * 1024))
+_ORIGINS = AllowedOrigins("127.0.0.1", "127.0.0.1", ["console.example", ".svc.local"], ["host7"])
+_MESSAGES = [
+    GetMessageClass(method.input_type)
+    for service in (
+        broker_pb2.DESCRIPTOR.services_by_name["BrokerService"],
+        timeline_pb2.DESCRIPTOR.services_by_name["TimelineService"],
+    )
+    for method in service.methods
+]
+_DANGEROUS = "file"
+_VOCABULARY = Vocabulary(
+    [
+        KnownFunction("sum", "", aggregates=True, alias_to="", is_own=True),
+        KnownFunction("equals", "Comparison", aggregates=False, alias_to="", is_own=True),
+        KnownFunction("arraymap", "Array", aggregates=False, alias_to="", is_own=True),
+        KnownFunction(_DANGEROUS, "", aggregates=False, alias_to="", is_own=True),
+    ],
+    ["If"],
+)
+
+
+def fuzz_frames(data: bytes) -> None:
+    """Bytes of a connection in pieces: the frames are the same as in one piece."""
+    step = 1 + (data[0] if data else 0)
+    frames = FrameReader(_SCRATCH, LIMIT_BYTES)
+    position = 1
+    try:
+        while position < len(data):
+            space = frames.space()
+            piece = data[position : position + min(step, len(space))]
+            space[: len(piece)] = piece
+            frames.received(len(piece))
+            position += len(piece)
+    except ProtocolViolation:
+        return
+
+
+def fuzz_requests(data: bytes) -> None:
+    """A frame as a request of the API that its first bytes name."""
+    try:
+        key, version = peek(data)
+        api = _APIS.get(key)
+        if api is None or not api.serves(version):
+            return
+        header = read_header(data, flexible=is_flexible(key, version))
+        if api.read is not None:
+            api.read(bytearray(data), header.body, version)
+        else:
+            read_body(header, data)
+    except ProtocolViolation:
+        return
+
+
+def fuzz_batches(data: bytes) -> None:
+    """A produced batch; with a right length and checksum the lie goes deeper."""
+    batch = bytearray(data)
+    if len(batch) >= HEADER_SIZE and batch[0] & 1:
+        batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+        batch[16] = 2
+        seal(batch, 0, len(batch))
+    try:
+        for _ in iter_headers(batch, partial_ok=True):
+            pass
+        check_produced(batch, version=9)
+        list(read_records(batch, limit_bytes=LIMIT_BYTES))
+    except BATCH_ERRORS:
+        return
+
+
+def fuzz_records(data: bytes) -> None:
+    """Records without their batch: what the quick check takes for plain can be read."""
+    if len(data) < 2:
+        return
+    count, payload = data[0], data[1:]
+    plain = is_plain(payload, count)
+    head = struct.pack(">qiibIhiqqqhii", 0, len(payload) + 49, 0, 2, 0, 0, max(count - 1, 0), 0, 0, -1, -1, -1, count)
+    batch = bytearray(head + payload)
+    seal(batch, 0, len(batch))
+    try:
+        [(_, header)] = list(iter_headers(batch))
+        found = len(list(scan_records(payload, header)))
+    except BATCH_ERRORS:
+        assert not plain, "the quick check accepts records that cannot be read"
+        return
+    assert found == count or not plain
+
+
+def fuzz_grpc(data: bytes) -> None:
+    """A message of every gRPC method."""
+    if not data:
+        return
+    try:
+        _MESSAGES[data[0] % len(_MESSAGES)].FromString(data[1:])
+    except DecodeError:
+        return
+
+
+def fuzz_http(data: bytes) -> None:
+    """The path and the headers of a request."""
+    method, _, rest = data.partition(b"\n")
+    path, _, lines = rest.partition(b"\n")
+    headers = [tuple(line.lower().partition(b":")[::2]) for line in lines.split(b"\n")]
+    refusal = _ORIGINS.refuse(method.decode("latin-1"), path.decode("latin-1"), headers)  # type: ignore[arg-type]
+    assert refusal is None or refusal.status in {400, 403}
+
+
+def fuzz_sql(data: bytes) -> None:
+    """A tree as the engine's parser makes it: accepted or refused with the error of SQL."""
+    try:
+        tree: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(tree, dict):
+        return
+    try:
+        check(tree, _VOCABULARY, {"messages": ("topic", "value")})
+    except (SqlRefused, KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return  # the query is refused; the parser itself makes no tree of another shape
+    called = [each.node.get("name") for each in walk(tree) if each.node.get("type") == "Function"]
+    assert _DANGEROUS not in called, "a query that calls a forbidden function is accepted"
+
+
+def fuzz_listeners(data: bytes) -> None:
+    """Listeners and rules of an operator."""
+    text = data.decode("utf-8", "replace")
+    listeners, _, rules = text.partition("\n")
+    try:
+        security = broker_settings.parse({"listeners": listeners, "listener.security.protocol.map": rules}).security
+        inter_broker_listener(security, parse_listeners(security, None, None))
+    except InvalidConfig:
+        pass
+    try:
+        apply_rules(parse_rules(rules), listeners)
+    except (InvalidConfig, SaslAuthenticationFailed):
+        return
+
+
+def targets() -> dict[str, Callable[[bytes], None]]:
+    """Every target by name."""
+    return {name.removeprefix("fuzz_"): each for name, each in globals().items() if name.startswith("fuzz_")}
