@@ -47,6 +47,7 @@ COMMANDS = {
     "cluster": Command("tidemill.cli.cluster:app", "Run a cluster, show its status, rebalance it."),
     "pipeline": Command("tidemill.cli.pipeline:app", "Run pipelines on Spark; archive topics and replay them."),
     "sql": Command("tidemill.cli.sql:sql", "Query records, groups, lag and timers in SQL."),
+    "cert": Command("tidemill.cli.cert:app", "Create certificates for development."),
     "bench": Command("tidemill.cli.bench:bench", "Measure a broker: throughput and latency."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
     "repair": Command("tidemill.cli.repair:repair", "Repair the data directory of a stopped broker."),
