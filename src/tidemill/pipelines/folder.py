@@ -7,20 +7,14 @@ shop/.tidemill/status.json           the runner's state, for `tidemill pipeline 
 shop/.tidemill/spark.log             Spark's log
 """
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tidemill.durable_files import replace_file
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.progress import PipelineStatus
 from tidemill.pipelines.core.spec import Sink, Spec, Transformation
 
 SPEC = "pipeline.yml"
 STATE = ".tidemill"
-STATUS = "status.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +59,6 @@ class SinkRun:
     def checkpoint(self) -> Path:
         """The folder of Spark's checkpoint."""
         return self.folder.checkpoint(self.sink.name)
-
-
-def write_status(root: Path, status: PipelineStatus) -> None:
-    """Replace the status file. Readers always see a complete status."""
-    root.joinpath(STATE).mkdir(parents=True, exist_ok=True)
-    replace_file(root / STATE / STATUS, json.dumps(status.to_json()).encode() + b"\n")
-
-
-def read_status(root: Path) -> Mapping[str, Any] | None:
-    """The last status that the runner wrote; None when it never ran."""
-    path = root / STATE / STATUS
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise PipelineError(f"{path} is damaged: {error}; the next run replaces it") from None
-    if not isinstance(found, dict) or "state" not in found:
-        raise PipelineError(f"{path} is damaged: it has no state; the next run replaces it")
-    return found
 
 
 def pipelines_in(root: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """Writes and reads the status file of a running pipeline, in the pipeline's folder."""
 
+import json
 import os
 import socket
 import time
@@ -8,10 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tidemill.durable_files import replace_file
+from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.progress import PipelineStatus, SinkProgress, line
-from tidemill.pipelines.folder import Folder, read_status, write_status
+from tidemill.pipelines.folder import STATE, Folder
 from tidemill.pipelines.runner import Reports
 
+STATUS = "status.json"
 WRITE_EVERY_MS = 1_000
 SILENT_MS = 60_000
 """A runner writes its status every second. One that has been silent for so long hangs."""
@@ -70,6 +74,26 @@ class Reporter:
             sinks=tuple(self._progress.values()),
         )
         write_status(self._folder.root, status)
+
+
+def write_status(root: Path, status: PipelineStatus) -> None:
+    """Replace the status file. Readers always see a complete status."""
+    root.joinpath(STATE).mkdir(parents=True, exist_ok=True)
+    replace_file(root / STATE / STATUS, json.dumps(status.to_json()).encode() + b"\n")
+
+
+def read_status(root: Path) -> Mapping[str, Any] | None:
+    """The last status that the runner wrote; None when it never ran."""
+    path = root / STATE / STATUS
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise PipelineError(f"{path} is damaged: {error}; the next run replaces it") from None
+    if not isinstance(found, dict) or "state" not in found:
+        raise PipelineError(f"{path} is damaged: it has no state; the next run replaces it")
+    return found
 
 
 def wall_ms() -> int:

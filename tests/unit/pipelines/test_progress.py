@@ -13,11 +13,10 @@ import pytest
 from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.progress import SinkProgress, keyless, line
 from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import read_status
 from tidemill.pipelines.loading import load
 from tidemill.pipelines.lock import Busy, hold
 from tidemill.pipelines.runner import tend
-from tidemill.pipelines.status import SILENT_MS, Reporter, status_of
+from tidemill.pipelines.status import SILENT_MS, Reporter, read_status, status_of
 
 
 def report(rows: int, end: int, latest: int, *, newest: int | None = None, broken: int = 0) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from tidemill.pipelines.core.kubernetes import refusal
 from tidemill.pipelines.core.master import HADOOP, check_master, parse_settings, places_of
 from tidemill.pipelines.core.spec import WrongSpec
 from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import read_status
 from tidemill.pipelines.loading import load
 from tidemill.pipelines.spark.declarative import check_declarative
 from tidemill.pipelines.spark.queries import Queries
 from tidemill.pipelines.spark.quiet_session import quiet_session
 from tidemill.pipelines.spark.remote import Where, check_where, session_for
+from tidemill.pipelines.status import read_status
 
 
 class Thread:
