@@ -78,7 +78,8 @@ def run(
     from tidemill.pipelines.sink.registry import sink_types, writer_of
     from tidemill.pipelines.status import Reporter, wall_ms
 
-    loaded, types = load(folder), sink_types()
+    types = sink_types()
+    loaded = load(folder, types)
     where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE, settings=loaded.spec.spark)
     existing_topics(loaded.spec.reached, [source.topic for source in loaded.spec.sources])
     timed = [sink.target for sink in loaded.spec.sinks if types[sink.kind].is_timeline]
@@ -115,8 +116,9 @@ def check(folder: Folder, as_json: Json = False) -> None:
     """
     check_libraries()
     from tidemill.pipelines.loading import load
+    from tidemill.pipelines.sink.registry import sink_types
 
-    loaded = load(folder)
+    loaded = load(folder, sink_types())
     rows: list[dict[str, Any]] = [
         *({"part": "source", "name": each.name, "reads": f"topic {each.topic}"} for each in loaded.spec.sources),
         *(

@@ -9,9 +9,8 @@ import yaml
 
 from tidemill.pipelines.core.graph import check_parameters, check_query, in_order, parameters, views_in_sql
 from tidemill.pipelines.core.spec import Spec, Transformation, WrongSpec
-from tidemill.pipelines.core.spec_reading import read_spec
+from tidemill.pipelines.core.spec_reading import SinkReading, read_spec
 from tidemill.pipelines.folder import SPEC, Folder, TransformationStep
-from tidemill.pipelines.sink.registry import sink_types
 
 
 class _Loader(yaml.SafeLoader):
@@ -26,8 +25,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load(root: Path) -> Folder:
-    """Read a pipeline. Raises WrongSpec with one line when it is invalid."""
+def load(root: Path, types: Mapping[str, SinkReading]) -> Folder:
+    """Read a pipeline. Raises WrongSpec with one line when it is invalid. `types` are the sink types by their names."""
     file = root / SPEC
     try:
         parsed = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a subclass of SafeLoader
@@ -35,7 +34,7 @@ def load(root: Path) -> Folder:
         raise WrongSpec(f"{file} does not exist; create a pipeline with: tidemill pipeline init {root}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise WrongSpec(f"{file} is not valid YAML: {' '.join(str(error).split())}") from None
-    spec = read_spec(str(file), parsed, os.environ, sink_types())
+    spec = read_spec(str(file), parsed, os.environ, types)
     steps = {each.name: _step(root, spec, each) for each in spec.transformations}
     return Folder(root, spec, tuple(steps[name] for name in _order(file, spec, steps)))
 

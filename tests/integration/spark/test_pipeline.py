@@ -35,7 +35,7 @@ from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.replay import Replay, ReplayRequest
 from tidemill.pipelines.loading import load
 from tidemill.pipelines.runner import tend
-from tidemill.pipelines.sink.registry import writer_of
+from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.archive import Archive, start_archive
 from tidemill.pipelines.spark.latest import Latest, start_latest
 from tidemill.pipelines.spark.sinks import start_pipeline
@@ -201,7 +201,7 @@ def test_a_driver_that_is_killed_neither_loses_nor_doubles(spark: SparkSession, 
 
 def run_once(spark: SparkSession, root: Path) -> list[str]:
     said: list[str] = []
-    folder = load(root)
+    folder = load(root, sink_types())
     reporter = Reporter(folder, lambda _: None, lambda: 1)
     tend(start_pipeline(spark, folder, writer_of, said.append, once=True), threading.Event(), reporter)
     reporter.keep("stopped")
@@ -309,7 +309,11 @@ def test_lakes_refuse_other_columns_and_rows_that_their_checkpoint_does_not_know
     with pytest.raises(PipelineError, match=r"sinks\.lake: .* has rows that are not in the checkpoint .*, so rows"):
         run_once(spark, root)
     assert rows() == 3
-    tend(start_pipeline(spark, load(root), writer_of, print, once=True, append=True), threading.Event(), lambda _: None)
+    tend(
+        start_pipeline(spark, load(root, sink_types()), writer_of, print, once=True, append=True),
+        threading.Event(),
+        lambda _: None,
+    )
     assert rows() == 6
 
 

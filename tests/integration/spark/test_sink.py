@@ -21,7 +21,7 @@ from tidemill.pipelines.core.tables import stage_of
 from tidemill.pipelines.folder import SPEC
 from tidemill.pipelines.loading import load
 from tidemill.pipelines.runner import tend
-from tidemill.pipelines.sink.registry import writer_of
+from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.sinks import start_pipeline
 from tidemill.testing import Broker
 
@@ -142,5 +142,5 @@ def order(number: int) -> str:
 
 
 def run_once(spark: SparkSession, root: Path) -> None:
-    queries = start_pipeline(spark, load(root), writer_of, print, once=True)
+    queries = start_pipeline(spark, load(root, sink_types()), writer_of, print, once=True)
     tend(queries, threading.Event(), lambda _: None)

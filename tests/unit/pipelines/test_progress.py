@@ -16,6 +16,7 @@ from tidemill.pipelines.example import write_example
 from tidemill.pipelines.loading import load
 from tidemill.pipelines.lock import Busy, hold
 from tidemill.pipelines.runner import tend
+from tidemill.pipelines.sink.registry import sink_types
 from tidemill.pipelines.status import SILENT_MS, Reporter, read_status, status_of
 
 
@@ -86,7 +87,7 @@ class Script:
 def test_the_status_file_tells_how_it_went(tmp_path: Path) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1")
     said: list[str] = []
-    reporter = Reporter(load(tmp_path / "shop"), said.append, lambda: 10_000)
+    reporter = Reporter(load(tmp_path / "shop", sink_types()), said.append, lambda: 10_000)
     queries = Script([report(10, 10, 10), report(5, 15, 15)])
     tend(queries, threading.Event(), reporter)
     reporter.keep("stopped")
@@ -118,7 +119,7 @@ def test_queries_are_stopped_when_one_fails_or_somebody_says_stop() -> None:
 def test_a_runner_that_was_killed_or_hangs_is_not_running(tmp_path: Path) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1")
     assert status_of(tmp_path / "shop", 1) is None
-    reporter = Reporter(load(tmp_path / "shop"), lambda _: None, lambda: 1)
+    reporter = Reporter(load(tmp_path / "shop", sink_types()), lambda _: None, lambda: 1)
     reporter.keep("running")
 
     def state(now_ms: int = 1) -> str:
@@ -146,7 +147,7 @@ def test_a_runner_that_was_killed_or_hangs_is_not_running(tmp_path: Path) -> Non
 
 def test_the_status_file_tells_why_a_runner_ended(tmp_path: Path) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1")
-    reporter = Reporter(load(tmp_path / "shop"), lambda _: None, lambda: 1)
+    reporter = Reporter(load(tmp_path / "shop", sink_types()), lambda _: None, lambda: 1)
 
     def ended(error: BaseException | None) -> tuple[str, str | None]:
         with contextlib.suppress(BaseException), reporter:

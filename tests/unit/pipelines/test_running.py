@@ -20,6 +20,7 @@ from tidemill.pipelines.core.master import HADOOP, check_master, parse_settings,
 from tidemill.pipelines.core.spec import WrongSpec
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.loading import load
+from tidemill.pipelines.sink.registry import sink_types
 from tidemill.pipelines.spark.declarative import check_declarative
 from tidemill.pipelines.spark.queries import Queries
 from tidemill.pipelines.spark.quiet_session import quiet_session
@@ -285,6 +286,6 @@ def test_who_is_stopped_while_spark_starts_has_stopped(tmp_path: Path, monkeypat
 def test_what_a_declarative_pipeline_cannot_write_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1")
     with pytest.raises(WrongSpec, match=r"sinks\.revenue is of kind topic in mode update; the declarative runner"):
-        check_declarative(load(tmp_path / "shop"))
+        check_declarative(load(tmp_path / "shop", sink_types()))
     assert main(["pipeline", "run", str(tmp_path / "shop"), "--runner", "quick"]) == 2
     assert "there is no runner quick; use one of streaming, declarative" in capsys.readouterr().err

@@ -124,7 +124,7 @@ def test_a_folder_is_loaded_with_an_added_sink(tmp_path: Path) -> None:
         "sinks: {hook: {from: orders, webhook: 'https://a', token: t}}\n",
         encoding="utf-8",
     )
-    assert load(tmp_path).spec.sinks[0].kind == "webhook"
+    assert load(tmp_path, sink_types()).spec.sinks[0].kind == "webhook"
 
 
 def test_two_types_of_one_name_are_an_error(tmp_path: Path, webhook: None) -> None:

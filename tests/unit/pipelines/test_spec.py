@@ -294,10 +294,10 @@ def test_a_column_with_the_name_of_a_view_makes_no_circle(tmp_path: Path) -> Non
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     for name, text in files.items():
         (tmp_path / f"{name}.sql").write_text(text, encoding="utf-8")
-    assert [step.transformation.name for step in load(tmp_path).steps] == ["a", "b"]
+    assert [step.transformation.name for step in load(tmp_path, sink_types()).steps] == ["a", "b"]
     (tmp_path / "a.sql").write_text("select * from b", encoding="utf-8")
     with pytest.raises(WrongSpec, match="transformations read each other: "):
-        load(tmp_path)
+        load(tmp_path, sink_types())
 
 
 def test_the_parameters_of_a_function_are_its_views() -> None:
@@ -310,7 +310,7 @@ def test_the_parameters_of_a_function_are_its_views() -> None:
 
 def test_the_example_is_right_and_is_found(tmp_path: Path) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1234")
-    folder = load(tmp_path / "shop")
+    folder = load(tmp_path / "shop", sink_types())
     assert folder.spec.broker == "127.0.0.1:1234"
     assert [(step.transformation.name, step.reads) for step in folder.steps] == [
         ("priced", ("orders",)),
@@ -323,22 +323,22 @@ def test_the_example_is_right_and_is_found(tmp_path: Path) -> None:
 
 def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path) -> None:
     with pytest.raises(WrongSpec, match="create a pipeline with: tidemill pipeline init"):
-        load(tmp_path)
+        load(tmp_path, sink_types())
     (tmp_path / "pipeline.yml").write_text("a: [", encoding="utf-8")
     with pytest.raises(WrongSpec, match="is not valid YAML"):
-        load(tmp_path)
+        load(tmp_path, sink_types())
     (tmp_path / "pipeline.yml").write_text("sinks:\n  out: {}\n  more: {}\n  out: {}\n", encoding="utf-8")
     with pytest.raises(WrongSpec, match=r"the key out occurs twice .* line 4, column 3"):
-        load(tmp_path)
+        load(tmp_path, sink_types())
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(GOOD), encoding="utf-8")
     with pytest.raises(WrongSpec, match=r"transformations\.revenue\.file: .* does not exist"):
-        load(tmp_path)
+        load(tmp_path, sink_types())
     (tmp_path / "transformations").mkdir()
     (tmp_path / "transformations" / "revenue.sql").write_bytes(b"SELECT '\xf6'")
     with pytest.raises(WrongSpec, match=r"revenue\.sql is not UTF-8 text"):
-        load(tmp_path)
+        load(tmp_path, sink_types())
     (tmp_path / "transformations" / "revenue.py").write_text("def revenue(ordes): ...", encoding="utf-8")
     python = changed("transformations.revenue.file", "transformations/revenue.py")
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(python), encoding="utf-8")
     with pytest.raises(WrongSpec, match=r"revenue\(ordes\): view ordes does not exist; there are clicks, orders"):
-        load(tmp_path)
+        load(tmp_path, sink_types())
