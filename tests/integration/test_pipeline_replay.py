@@ -13,9 +13,9 @@ from tests.support.command_line import CommandLine
 from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, KafkaClient
 from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.core.ledger import LedgerEntry, write_entry
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.lag import lags_of
 from tidemill.pipelines.lake import replay as replaying
 from tidemill.pipelines.lake.compaction import compact

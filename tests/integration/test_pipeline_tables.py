@@ -14,8 +14,8 @@ from tests.support.chdb_front import running_front
 
 from tidemill.pipelines.clickhouse import TargetTable
 from tidemill.pipelines.core.addresses import TableAddress, parse_address
-from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.tables import StageTables, stage_of
+from tidemill.pipelines.errors import PipelineError
 
 ROWS = 6
 EMBEDDED = """

@@ -56,7 +56,7 @@ def broker_at(
 
     from tidemill.client.kafka.options import LOGIN_NAMES
     from tidemill.pipelines.core.broker import parse_client
-    from tidemill.pipelines.core.errors import WrongOption
+    from tidemill.pipelines.errors import WrongOption
 
     given = [environ[CLIENT_VARIABLE]] if environ.get(CLIENT_VARIABLE) else []
     try:

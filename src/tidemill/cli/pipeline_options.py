@@ -81,7 +81,7 @@ def lake_for(folder: Path, format_: str) -> "Lake":
 @contextmanager
 def options_checked() -> Iterator[None]:
     """Turn an invalid option into WrongUse."""
-    from tidemill.pipelines.core.errors import WrongOption
+    from tidemill.pipelines.errors import WrongOption
 
     try:
         yield

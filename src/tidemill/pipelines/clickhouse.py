@@ -8,7 +8,6 @@ from typing import Any, Self
 import pyarrow as pa
 
 from tidemill.pipelines.core.addresses import TableAddress
-from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.tables import (
     StageTables,
     create_filling,
@@ -17,6 +16,7 @@ from tidemill.pipelines.core.tables import (
     sealed_batch,
     text,
 )
+from tidemill.pipelines.errors import PipelineError
 
 CONNECT_TIMEOUT_S = 10
 LINE_CHARS_MAX = 300

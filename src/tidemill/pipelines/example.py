@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.folder import SPEC, STATE
 
 _SPEC = """\

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.errors import PipelineError
 
 OLDEST = 17
 ANSWER_S = 30.0

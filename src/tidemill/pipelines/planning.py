@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from tidemill.client.kafka import KafkaClient, TopicInfo
 from tidemill.model.errors import UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
 from tidemill.pipelines.core.offsets import (
     OffsetRange,
     QueryProgress,
@@ -22,6 +21,7 @@ from tidemill.pipelines.core.offsets import (
 from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
 from tidemill.pipelines.core.pushdown import Pushed
+from tidemill.pipelines.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
 from tidemill.pipelines.record_sizes import measure
 
 LARGEST_RECORD_BYTES = 1024 * 1024

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidemill.durable_files import replace_file
-from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.progress import PipelineStatus, SinkProgress, line
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.folder import STATE, Folder
 from tidemill.pipelines.runner import Reports
 

@@ -24,8 +24,8 @@ from tests.support.waiting import eventually
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.spec import Sink, WrongSpec
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import SPEC
 from tidemill.pipelines.lake.audit import audit, lost, told_by

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tidemill.client.kafka.options import LOGIN_NAMES
 from tidemill.pipelines.core.broker import KafkaBroker, parse_client
-from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.properties import parse_properties
+from tidemill.pipelines.errors import WrongOption
 
 JAVA = r"""
 # as Kafka's tools are given it

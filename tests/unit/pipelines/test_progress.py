@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.progress import SinkProgress, keyless, line
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.loading import load
 from tidemill.pipelines.lock import Busy, hold

@@ -14,10 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 
 from tidemill.cli.main import main
-from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.kubernetes import refusal
 from tidemill.pipelines.core.master import HADOOP, check_master, parse_settings, places_of
 from tidemill.pipelines.core.spec import WrongSpec
+from tidemill.pipelines.errors import PipelineError, WrongOption
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.loading import load
 from tidemill.pipelines.sink.registry import sink_types

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.errors import PipelineError, WrongOption
 from tidemill.pipelines.spark.checkpoint import sink_of
 from tidemill.pipelines.spark.timeline import to_messages
 

@@ -9,9 +9,9 @@ import yaml
 
 from tidemill.pipelines.core import spec_reading
 from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.graph import check_query, in_order, parameters, views_in_sql
 from tidemill.pipelines.core.spec import Format, Lost, Otherwise, Spec, Watermark, WrongSpec
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.example import write_example
 from tidemill.pipelines.folder import pipelines_in
 from tidemill.pipelines.loading import load

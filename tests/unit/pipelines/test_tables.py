@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tidemill.pipelines.clickhouse import portions
 from tidemill.pipelines.core.addresses import TableAddress, parse_address
-from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.tables import create_target, quoted, sealed_batch, stage_of, text, type_of
+from tidemill.pipelines.errors import WrongOption
 
 
 @pytest.mark.parametrize(

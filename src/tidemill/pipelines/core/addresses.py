@@ -4,7 +4,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tidemill.model.locations import UnsupportedLocation, local_path
-from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.errors import WrongOption
 
 EMBEDDED = "chdb:"
 DATABASE = "default"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.errors import PipelineError
 
 NUMBER_DIGITS = 12
 """Digits of a commit number in its file name. Padding makes names sort like numbers."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.errors import PipelineError, WrongOption
 
 ADVICE = "write to another folder, or give the rows the columns of the lake"
 DIFFERENCES_MAX = 5

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tidemill.pipelines.core.errors import LayoutChanged, PipelineError
+from tidemill.pipelines.errors import LayoutChanged, PipelineError
 
 PIECE_CHARS = 4_000
 """A piece with its header is shorter than the brokers' default limit of 4,096 bytes."""

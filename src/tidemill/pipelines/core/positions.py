@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.errors import WrongOption
 
 LATEST = -1
 EARLIEST = -2

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.errors import WrongOption
 
 COMMENTS = ("#", "!")
 _END = re.compile(r"\r\n|\n|\r")

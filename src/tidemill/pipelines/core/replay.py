@@ -9,7 +9,7 @@ stored under partition p mod count of the topic.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.errors import PipelineError
 
 METADATA_CHARS_MAX = 4096
 """The brokers' default limit for the metadata of an offset."""

@@ -5,7 +5,7 @@ Units are powers of 1,024. A number without a unit is in bytes.
 
 import re
 
-from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.errors import WrongOption
 
 BYTES_MAX = 2**63 - 1
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE | re.ASCII)

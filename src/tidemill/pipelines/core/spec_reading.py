@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.options import parse_options
-from tidemill.pipelines.core.errors import WrongOption
 from tidemill.pipelines.core.master import wrong_setting
 from tidemill.pipelines.core.options import MAX_BYTES
 from tidemill.pipelines.core.section import Section
@@ -26,6 +25,7 @@ from tidemill.pipelines.core.spec import (
     Transformation,
     Watermark,
 )
+from tidemill.pipelines.errors import WrongOption
 
 KEYS = (
     "name",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.errors import WrongOption
 
 DIGITS = 16
 TOKENS_KEPT = 10_000

@@ -19,9 +19,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemill.pipelines import java
-from tidemill.pipelines.core.errors import PipelineError, WrongOption
 from tidemill.pipelines.core.kubernetes import IMAGE_ADVICE, IMAGES, without_image
 from tidemill.pipelines.core.master import CONNECT, KUBERNETES, check_master, places_of
+from tidemill.pipelines.errors import PipelineError, WrongOption
 from tidemill.pipelines.spark.jvm_cleanup import kill_children_on_error
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.quiet_session import LOG, Say, quiet_session, stderr_into

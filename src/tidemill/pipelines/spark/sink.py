@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.errors import TidemillError
 from tidemill.pipelines.committing import CommitPlan, Written, abandon, abort_all, begin, commit, commit_all
-from tidemill.pipelines.core.errors import PipelineError
 from tidemill.pipelines.core.sink import SinkOptions
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.spark.checkpoint import sink_of
 from tidemill.pipelines.spark.worker import settled
 

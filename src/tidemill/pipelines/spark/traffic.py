@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.spark.queries import line_of
 
 if TYPE_CHECKING:
