@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import pytest
 
-from tidemill.pipelines.client_pool import CLIENTS_MAX, SHARE_MIN, ClientPool
+from tidemill.pipelines.source.client_pool import CLIENTS_MAX, SHARE_MIN, ClientPool
 
 MANY = CLIENTS_MAX * SHARE_MIN
 

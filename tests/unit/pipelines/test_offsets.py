@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.offsets import (
+from tidemill.pipelines.source.core.offsets import (
     TASK_OFFSETS,
     TASKS_MIN,
     OffsetRange,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, Filter, In, IsNotNull, Not, StringContains
 
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.offsets import OffsetRange
-from tidemill.pipelines.core.pushdown import Comparison, Pushed
+from tidemill.pipelines.source.core.offsets import OffsetRange
+from tidemill.pipelines.source.core.pushdown import Comparison, Pushed
 from tidemill.pipelines.spark.source import comparison_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemill.pipelines.core.offsets import QueryProgress
+from tidemill.pipelines.source.core.offsets import QueryProgress
 
 NEWEST = "newest"
 """The observed metric with the timestamp of the newest row, in ms."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import check_topic_name
-from tidemill.pipelines.core.options import OptionReader
 from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.source.core.options import OptionReader
 from tidemill.records.compression import Codec
 from tidemill.records.incremental_compression import LEVELS, Compression
 

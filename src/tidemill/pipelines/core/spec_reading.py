@@ -11,9 +11,7 @@ from typing import Any, Protocol
 from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.options import parse_options
 from tidemill.pipelines.core.master import wrong_setting
-from tidemill.pipelines.core.options import MAX_BYTES
 from tidemill.pipelines.core.section import Section
-from tidemill.pipelines.core.sizes import parse_bytes
 from tidemill.pipelines.core.spec import (
     Expectation,
     Format,
@@ -26,6 +24,8 @@ from tidemill.pipelines.core.spec import (
     Watermark,
 )
 from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.source.core.options import MAX_BYTES
+from tidemill.pipelines.source.core.sizes import parse_bytes
 
 KEYS = (
     "name",

@@ -12,9 +12,9 @@ import pyarrow as pa
 from tidemill.client.kafka import EARLIEST, KafkaClient
 from tidemill.client.kafka.kernels import HERE
 from tidemill.model.errors import OffsetOutOfRange, UnknownTopicOrPartition, UnreadableBatch
-from tidemill.pipelines.core.offsets import OffsetRange
-from tidemill.pipelines.core.options import SourceOptions
 from tidemill.pipelines.errors import GO_ON, SKIP_UNREADABLE, DataLost
+from tidemill.pipelines.source.core.offsets import OffsetRange
+from tidemill.pipelines.source.core.options import SourceOptions
 from tidemill.records.arrow import Decoder, DecompressedRecords
 
 GROUP_BYTES = 1024 * 1024

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from tidemill.client.kafka import KafkaClient, TopicInfo
 from tidemill.model.errors import UnknownTopicOrPartition
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.offsets import (
+from tidemill.pipelines.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
+from tidemill.pipelines.source.core.offsets import (
     OffsetRange,
     QueryProgress,
     limited,
@@ -18,11 +19,10 @@ from tidemill.pipelines.core.offsets import (
     ranges_between,
     split,
 )
-from tidemill.pipelines.core.options import SourceOptions
-from tidemill.pipelines.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
-from tidemill.pipelines.core.pushdown import Pushed
-from tidemill.pipelines.errors import GO_ON, GO_ON_ANEW, DataLost, WrongOption
-from tidemill.pipelines.record_sizes import measure
+from tidemill.pipelines.source.core.options import SourceOptions
+from tidemill.pipelines.source.core.positions import EARLIEST, LATEST, NOTHING_THAT_LATE, Position
+from tidemill.pipelines.source.core.pushdown import Pushed
+from tidemill.pipelines.source.record_sizes import measure
 
 LARGEST_RECORD_BYTES = 1024 * 1024
 """The default limit of brokers. When the budget suffices for records of this size, none are sampled."""

@@ -14,9 +14,9 @@ from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.options import parse_options
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import TopicPartition, check_topic_name
-from tidemill.pipelines.core.positions import EARLIEST, LATEST, Position, parse_offsets, parse_time, parse_times
-from tidemill.pipelines.core.sizes import parse_bytes
 from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.source.core.positions import EARLIEST, LATEST, Position, parse_offsets, parse_time, parse_times
+from tidemill.pipelines.source.core.sizes import parse_bytes
 
 CLIENT_PREFIX = "kafka."
 SERVERS = "kafka.bootstrap.servers"

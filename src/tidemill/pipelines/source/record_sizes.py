@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tidemill.client.kafka import EARLIEST, KafkaClient
 from tidemill.model.errors import KafkaError, OffsetOutOfRange
-from tidemill.pipelines.client_pool import ClientPool
-from tidemill.pipelines.core.offsets import OffsetRange
+from tidemill.pipelines.source.client_pool import ClientPool
+from tidemill.pipelines.source.core.offsets import OffsetRange
 from tidemill.records.header import iter_headers
 
 SAMPLES_BYTES = 16 * 1024 * 1024

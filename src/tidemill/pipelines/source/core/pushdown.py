@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.offsets import OffsetRange
+from tidemill.pipelines.source.core.offsets import OffsetRange
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
