@@ -39,7 +39,7 @@ def init(folder: Folder, bootstrap: Bootstrap = None) -> None:
     Example: tidemill pipeline init shop
     """
     check_libraries()
-    from tidemill.pipelines.example import write_example
+    from tidemill.pipelines.spec.example import write_example
 
     for path in write_example(folder, bootstrap or DEFAULT_BOOTSTRAP):
         say(f"wrote {path}")
@@ -72,10 +72,10 @@ def run(
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; use one of {', '.join(RUNNERS)}")
     check_libraries()
-    from tidemill.pipelines.loading import load
     from tidemill.pipelines.lock import hold
     from tidemill.pipelines.runner import orderly, tend
     from tidemill.pipelines.sink.registry import sink_types, writer_of
+    from tidemill.pipelines.spec.loading import load
     from tidemill.pipelines.status import Reporter, wall_ms
 
     types = sink_types()
@@ -115,8 +115,8 @@ def check(folder: Folder, as_json: Json = False) -> None:
     Example: tidemill pipeline check shop
     """
     check_libraries()
-    from tidemill.pipelines.loading import load
     from tidemill.pipelines.sink.registry import sink_types
+    from tidemill.pipelines.spec.loading import load
 
     loaded = load(folder, sink_types())
     rows: list[dict[str, Any]] = [
@@ -145,7 +145,7 @@ def status(
     Example: tidemill pipeline status shop
     """
     check_libraries()
-    from tidemill.pipelines.folder import pipelines_in
+    from tidemill.pipelines.spec.folder import pipelines_in
     from tidemill.pipelines.status import status_of, wall_ms
 
     found = {path: status_of(path, wall_ms()) for path in pipelines_in(folder)}

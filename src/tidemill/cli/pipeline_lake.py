@@ -31,10 +31,10 @@ from tidemill.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.lake.audit import Audit
     from tidemill.pipelines.lake.replay import Replay
     from tidemill.pipelines.runner import Reports
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 Folder = Annotated[
     Path, typer.Argument(metavar="LAKE", parser=local_folder, help="Folder of the lake, such as lake/orders.")

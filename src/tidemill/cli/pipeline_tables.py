@@ -29,9 +29,9 @@ from tidemill.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.core.report import TrafficReport
     from tidemill.pipelines.runner import Reports
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 TOPIC_COLUMNS = ("topic", "records", "bytes", "records/s", "peak/s", "newest")
 GROUP_COLUMNS = ("group", "topic", "lag", "lag_s")

@@ -12,8 +12,8 @@ from typing import Any, Self
 from tidemill.durable_files import replace_file
 from tidemill.pipelines.core.progress import PipelineStatus, SinkProgress, line
 from tidemill.pipelines.errors import PipelineError
-from tidemill.pipelines.folder import STATE, Folder
 from tidemill.pipelines.runner import Reports
+from tidemill.pipelines.spec.folder import STATE, Folder
 
 STATUS = "status.json"
 WRITE_EVERY_MS = 1_000

@@ -23,23 +23,23 @@ from tests.support.waiting import eventually
 
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.spec import Sink, WrongSpec
 from tidemill.pipelines.errors import PipelineError
-from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import SPEC
 from tidemill.pipelines.lake.audit import audit, lost, told_by
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.replay import Replay, ReplayRequest
-from tidemill.pipelines.loading import load
 from tidemill.pipelines.runner import tend
 from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.archive import Archive, start_archive
 from tidemill.pipelines.spark.latest import Latest, start_latest
 from tidemill.pipelines.spark.sinks import start_pipeline
 from tidemill.pipelines.spark.topic import records_of
+from tidemill.pipelines.spec.core.broker import KafkaBroker
+from tidemill.pipelines.spec.core.spec import Sink, WrongSpec
+from tidemill.pipelines.spec.example import write_example
+from tidemill.pipelines.spec.folder import SPEC
+from tidemill.pipelines.spec.loading import load
 from tidemill.pipelines.status import Reporter, status_of
 from tidemill.records.arrow import Decoder
 from tidemill.testing import Broker

@@ -18,11 +18,11 @@ from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.clickhouse import TargetTable
 from tidemill.pipelines.core.addresses import parse_address
 from tidemill.pipelines.core.tables import stage_of
-from tidemill.pipelines.folder import SPEC
-from tidemill.pipelines.loading import load
 from tidemill.pipelines.runner import tend
 from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.sinks import start_pipeline
+from tidemill.pipelines.spec.folder import SPEC
+from tidemill.pipelines.spec.loading import load
 from tidemill.testing import Broker
 
 NOBODY = "127.0.0.1:1"

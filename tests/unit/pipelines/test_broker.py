@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.client.kafka.options import LOGIN_NAMES
-from tidemill.pipelines.core.broker import KafkaBroker, parse_client
-from tidemill.pipelines.core.properties import parse_properties
 from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.spec.core.broker import KafkaBroker, parse_client
+from tidemill.pipelines.spec.core.properties import parse_properties
 
 JAVA = r"""
 # as Kafka's tools are given it

@@ -12,11 +12,11 @@ import pytest
 
 from tidemill.pipelines.core.progress import SinkProgress, keyless, line
 from tidemill.pipelines.errors import PipelineError
-from tidemill.pipelines.example import write_example
-from tidemill.pipelines.loading import load
 from tidemill.pipelines.lock import Busy, hold
 from tidemill.pipelines.runner import tend
 from tidemill.pipelines.sink.registry import sink_types
+from tidemill.pipelines.spec.example import write_example
+from tidemill.pipelines.spec.loading import load
 from tidemill.pipelines.status import SILENT_MS, Reporter, read_status, status_of
 
 

@@ -15,16 +15,17 @@ from pyspark.errors import PySparkRuntimeError
 
 from tidemill.cli.main import main
 from tidemill.pipelines.core.kubernetes import refusal
-from tidemill.pipelines.core.master import HADOOP, check_master, parse_settings, places_of
-from tidemill.pipelines.core.spec import WrongSpec
+from tidemill.pipelines.core.master import HADOOP, check_master, places_of
 from tidemill.pipelines.errors import PipelineError, WrongOption
-from tidemill.pipelines.example import write_example
-from tidemill.pipelines.loading import load
 from tidemill.pipelines.sink.registry import sink_types
 from tidemill.pipelines.spark.declarative import check_declarative
 from tidemill.pipelines.spark.queries import Queries
 from tidemill.pipelines.spark.quiet_session import quiet_session
 from tidemill.pipelines.spark.remote import Where, check_where, session_for
+from tidemill.pipelines.spec.core.spark_settings import parse_settings
+from tidemill.pipelines.spec.core.spec import WrongSpec
+from tidemill.pipelines.spec.example import write_example
+from tidemill.pipelines.spec.loading import load
 from tidemill.pipelines.status import read_status
 
 

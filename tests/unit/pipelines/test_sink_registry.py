@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 
 from tidemill.pipelines import sink as package
-from tidemill.pipelines.core.spec import Sink, WrongSpec
-from tidemill.pipelines.core.spec_reading import read_spec
-from tidemill.pipelines.folder import Folder, SinkRun
-from tidemill.pipelines.loading import load
 from tidemill.pipelines.sink.registry import sink_types, writer_of
+from tidemill.pipelines.spec.core.spec import Sink, WrongSpec
+from tidemill.pipelines.spec.core.spec_reading import read_spec
+from tidemill.pipelines.spec.folder import Folder, SinkRun
+from tidemill.pipelines.spec.loading import load
 
 WEBHOOK = dedent(
     '''
@@ -136,7 +136,7 @@ def test_two_types_of_one_name_are_an_error(tmp_path: Path, webhook: None) -> No
 def test_a_spec_is_read_without_spark_and_arrow() -> None:
     program = """
 import sys
-from tidemill.pipelines.loading import load
+from tidemill.pipelines.spec.loading import load
 from tidemill.pipelines.sink.registry import sink_types
 assert "topic" in sink_types()
 print([name for name in ("pyspark", "pyarrow", "pandas") if name in sys.modules])

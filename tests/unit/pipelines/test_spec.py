@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tidemill.pipelines.core import spec_reading
-from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.graph import check_query, in_order, parameters, views_in_sql
-from tidemill.pipelines.core.spec import Format, Lost, Otherwise, Spec, Watermark, WrongSpec
 from tidemill.pipelines.errors import PipelineError
-from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import pipelines_in
-from tidemill.pipelines.loading import load
 from tidemill.pipelines.sink.registry import sink_types
+from tidemill.pipelines.spec.core import spec_reading
+from tidemill.pipelines.spec.core.broker import KafkaBroker
+from tidemill.pipelines.spec.core.graph import check_query, in_order, parameters, views_in_sql
+from tidemill.pipelines.spec.core.spec import Format, Lost, Otherwise, Spec, Watermark, WrongSpec
+from tidemill.pipelines.spec.example import write_example
+from tidemill.pipelines.spec.folder import pipelines_in
+from tidemill.pipelines.spec.loading import load
 
 GOOD: dict[str, Any] = {
     "name": "shop",

@@ -1,7 +1,7 @@
 """Spark masters: which kinds exist, what each needs before a session starts, and their addresses."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from tidemill.pipelines.errors import WrongOption
@@ -12,7 +12,6 @@ STANDALONE, KUBERNETES, YARN, CONNECT = "spark://", "k8s://", "yarn", "sc://"
 CONNECT_PORT = 15002
 HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 HTTPS_PORT, HTTP_PORT = 443, 80
-ELSEWHERE = {"spark.master": "--master", "spark.remote": "--remote"}
 ADVICE = "write local[4], spark://host:7077, yarn or k8s://https://host:6443"
 
 
@@ -51,23 +50,3 @@ def _place(url: str, usual_port: int) -> list[tuple[str, int]]:
         return [(parts.hostname, parts.port or usual_port)] if parts.hostname else []
     except ValueError:
         return []
-
-
-def parse_settings(given: Iterable[str]) -> dict[str, str]:
-    """Parse Spark settings from a command line: name=value."""
-    settings = {}
-    for each in given:
-        name, found, value = each.partition("=")
-        if not found:
-            raise WrongOption(f"--conf is {each}; write a setting of Spark: spark.executor.memory=2g")
-        if wrong := wrong_setting(name):
-            raise WrongOption(f"--conf {name} {wrong}")
-        settings[name] = value
-    return settings
-
-
-def wrong_setting(name: str) -> str:
-    """The problem with a setting's name: it is not a Spark setting, or a command has another option for it."""
-    if name in ELSEWHERE:
-        return f"is not set like this; give {ELSEWHERE[name]}"
-    return "" if name.startswith("spark.") else "is not a Spark setting; their names look like spark.executor.memory"

@@ -5,10 +5,10 @@ from posixpath import normpath
 from typing import TYPE_CHECKING
 
 from tidemill.model.locations import UnsupportedLocation, local_path
-from tidemill.pipelines.core.section import Section
-from tidemill.pipelines.core.spec import Format, Sink, Spec
-from tidemill.pipelines.folder import SinkRun
 from tidemill.pipelines.sink.sink_type import SinkType
+from tidemill.pipelines.spec.core.section import Section
+from tidemill.pipelines.spec.core.spec import Format, Sink, Spec
+from tidemill.pipelines.spec.folder import SinkRun
 
 if TYPE_CHECKING:
     from tidemill.pipelines.spark.sinks import Rows, RowsWriter

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 from tidemill.client.kafka import KafkaClient
 from tidemill.pipelines.committing import CommitPlan, abandon, begin, commit
 from tidemill.pipelines.core.sink import COLUMN_TYPES, SinkOptions
-from tidemill.pipelines.core.spec import Sink
 from tidemill.pipelines.spark.lake import query_of
 from tidemill.pipelines.spark.worker import settled
+from tidemill.pipelines.spec.core.spec import Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa

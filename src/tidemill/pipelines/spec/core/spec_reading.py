@@ -10,9 +10,12 @@ from typing import Any, Protocol
 
 from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.options import parse_options
-from tidemill.pipelines.core.master import wrong_setting
-from tidemill.pipelines.core.section import Section
-from tidemill.pipelines.core.spec import (
+from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.source.core.options import MAX_BYTES
+from tidemill.pipelines.source.core.sizes import parse_bytes
+from tidemill.pipelines.spec.core.section import Section
+from tidemill.pipelines.spec.core.spark_settings import wrong_setting
+from tidemill.pipelines.spec.core.spec import (
     Expectation,
     Format,
     Lost,
@@ -23,9 +26,6 @@ from tidemill.pipelines.core.spec import (
     Transformation,
     Watermark,
 )
-from tidemill.pipelines.errors import WrongOption
-from tidemill.pipelines.source.core.options import MAX_BYTES
-from tidemill.pipelines.source.core.sizes import parse_bytes
 
 KEYS = (
     "name",

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 
 class WrongSpec(PipelineError):

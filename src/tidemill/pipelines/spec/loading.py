@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from tidemill.pipelines.core.graph import check_parameters, check_query, in_order, parameters, views_in_sql
-from tidemill.pipelines.core.spec import Spec, Transformation, WrongSpec
-from tidemill.pipelines.core.spec_reading import SinkReading, read_spec
-from tidemill.pipelines.folder import SPEC, Folder, TransformationStep
+from tidemill.pipelines.spec.core.graph import check_parameters, check_query, in_order, parameters, views_in_sql
+from tidemill.pipelines.spec.core.spec import Spec, Transformation, WrongSpec
+from tidemill.pipelines.spec.core.spec_reading import SinkReading, read_spec
+from tidemill.pipelines.spec.folder import SPEC, Folder, TransformationStep
 
 
 class _Loader(yaml.SafeLoader):

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from tidemill.model.errors import InvalidTopic
 from tidemill.model.topics import check_topic_name
-from tidemill.pipelines.core.broker import filled
-from tidemill.pipelines.core.spec import WrongSpec
 from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.spec.core.broker import filled
+from tidemill.pipelines.spec.core.spec import WrongSpec
 
 _DURATION = re.compile(r"\d+ (?:millisecond|second|minute|hour|day)s?")
 E = TypeVar("E", bound=StrEnum)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tidemill.pipelines.errors import PipelineError
-from tidemill.pipelines.folder import SPEC, STATE
+from tidemill.pipelines.spec.folder import SPEC, STATE
 
 _SPEC = """\
 # tidemill pipeline run {folder}

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.options import LOGIN_NAMES, PATIENCE_NAMES, REFUSED, parse_options
-from tidemill.pipelines.core.properties import parse_properties
 from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.spec.core.properties import parse_properties
 
 PATIENCE = {"socket.connection.setup.timeout.ms": "30000"}
 """A pipeline has reached the broker before it starts. A broker that stops answering later is restarting, so wait for

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from tidemill.pipelines.core.spec import WrongSpec
+from tidemill.pipelines.spec.core.spec import WrongSpec
 
 _NOT_NAMES = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 _TABLES = re.compile(

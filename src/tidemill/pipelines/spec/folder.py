@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemill.pipelines.core.spec import Sink, Spec, Transformation
+from tidemill.pipelines.spec.core.spec import Sink, Spec, Transformation
 
 SPEC = "pipeline.yml"
 STATE = ".tidemill"
