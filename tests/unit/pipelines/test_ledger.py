@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.pipelines.core.ledger import Branch, LedgerEntry, decided, pieces_of, read_entry, write_entry
 from tidemill.pipelines.errors import LayoutChanged, PipelineError
+from tidemill.pipelines.topic.core.ledger import Branch, LedgerEntry, decided, pieces_of, read_entry, write_entry
 
 METADATA_BYTES_MAX = 4096
 NUMBERS = st.integers(0, 2**62)

@@ -3,10 +3,10 @@
 import pytest
 
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.sink import BATCH_TIMEOUT_MS, STREAM_TIMEOUT_MS, check_columns, parse_sink
 from tidemill.pipelines.errors import WrongOption
 from tidemill.pipelines.source.core.options import COLUMNS, ROWS_PER_BATCH, columns_of, parse_source
 from tidemill.pipelines.source.core.positions import EARLIEST, LATEST, parse_offsets, parse_time, parse_times
+from tidemill.pipelines.topic.core.options import BATCH_TIMEOUT_MS, STREAM_TIMEOUT_MS, check_columns, parse_sink
 from tidemill.records.compression import Codec
 
 SERVERS = {"kafka.bootstrap.servers": "h:9092"}

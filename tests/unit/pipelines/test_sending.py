@@ -9,7 +9,7 @@ import pytest
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.errors import NotEnoughReplicas
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.sending import REQUESTS_WAITING_MAX, Batches, Sender
+from tidemill.pipelines.topic.sending import REQUESTS_WAITING_MAX, Batches, Sender
 
 HERE = TopicPartition("a", 0)
 WAIT_S = 20

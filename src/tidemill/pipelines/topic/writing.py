@@ -24,10 +24,10 @@ from tidemill.client.kafka import KafkaClient, ProducerIdentity
 from tidemill.client.kafka.kernels import HERE
 from tidemill.model.errors import InvalidTransactionTimeout
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.committing import CommitPlan, Written, abort
-from tidemill.pipelines.core.sink import SinkOptions
 from tidemill.pipelines.errors import PipelineError, WrongOption
-from tidemill.pipelines.sending import Sender
+from tidemill.pipelines.topic.committing import CommitPlan, Written, abort
+from tidemill.pipelines.topic.core.options import SinkOptions
+from tidemill.pipelines.topic.sending import Sender
 from tidemill.records.arrow import BatchProducer, Draft, Encoder
 from tidemill.records.compression import Codec
 from tidemill.records.header import SEQUENCE_MAX

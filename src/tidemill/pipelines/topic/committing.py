@@ -38,9 +38,9 @@ from tidemill.model.errors import (
     TidemillError,
 )
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.ledger import Branch, LedgerEntry, decided, pieces_of, read_entry, write_entry
 from tidemill.pipelines.errors import PipelineError, SinkFenced
 from tidemill.pipelines.source.client_pool import ClientPool
+from tidemill.pipelines.topic.core.ledger import Branch, LedgerEntry, decided, pieces_of, read_entry, write_entry
 
 DECIDER_TIMEOUT_MS = 60_000
 GIVEN_UP = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState, InvalidProducerIdMapping)
