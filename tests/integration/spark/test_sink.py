@@ -15,9 +15,9 @@ from tests.support.waiting import eventually
 from tidemill import Timeline
 from tidemill.client.kafka import LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.clickhouse import TargetTable
-from tidemill.pipelines.core.addresses import parse_address
-from tidemill.pipelines.core.tables import stage_of
+from tidemill.pipelines.clickhouse.core.addresses import parse_address
+from tidemill.pipelines.clickhouse.core.tables import stage_of
+from tidemill.pipelines.clickhouse.target_table import TargetTable
 from tidemill.pipelines.runner import tend
 from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.sinks import start_pipeline

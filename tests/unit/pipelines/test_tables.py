@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.pipelines.clickhouse import portions
-from tidemill.pipelines.core.addresses import TableAddress, parse_address
-from tidemill.pipelines.core.tables import create_target, quoted, sealed_batch, stage_of, text, type_of
+from tidemill.pipelines.clickhouse.core.addresses import TableAddress, parse_address
+from tidemill.pipelines.clickhouse.core.tables import create_target, quoted, sealed_batch, stage_of, text, type_of
+from tidemill.pipelines.clickhouse.target_table import portions
 from tidemill.pipelines.errors import WrongOption
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidemill.model.locations import UnsupportedLocation
-from tidemill.pipelines.core.addresses import TableAddress, parse_address
+from tidemill.pipelines.clickhouse.core.addresses import TableAddress, parse_address
 from tidemill.pipelines.errors import WrongOption
 from tidemill.pipelines.sink.sink_type import SinkType
 from tidemill.pipelines.spec.core.section import Section

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from tidemill.pipelines.core.addresses import TableAddress
-from tidemill.pipelines.core.tables import (
+from tidemill.pipelines.clickhouse.core.addresses import TableAddress
+from tidemill.pipelines.clickhouse.core.tables import (
     StageTables,
     create_filling,
     create_target,
