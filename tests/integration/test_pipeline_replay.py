@@ -13,11 +13,11 @@ from tests.support.command_line import CommandLine
 from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, KafkaClient
 from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.lake import LakeFile
 from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.lag import lags_of
 from tidemill.pipelines.lake import replay as replaying
 from tidemill.pipelines.lake.compaction import compact
+from tidemill.pipelines.lake.core.contents import LakeFile
 from tidemill.pipelines.lake.interface import CommitStep, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.replay import Replay, ReplayRequest

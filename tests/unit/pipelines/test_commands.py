@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.cli.main import main
 from tidemill.cli.pipeline_lake import batch_reporter
-from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.lake.core.contents import LakeFile
 from tidemill.pipelines.lake.interface import CommitStep
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows

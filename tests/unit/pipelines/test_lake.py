@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyiceberg.table import StaticTable
 
 from tidemill.durable_files import move
-from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, OffsetRun, in_order, judge, read_commit
 from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.lake import delta, parquet
 from tidemill.pipelines.lake.audit import audit, told_by
+from tidemill.pipelines.lake.core.contents import Commit, LakeDamaged, LakeFile, OffsetRun, in_order, judge, read_commit
 from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, CommitStep, Lake
 from tidemill.pipelines.lake.opening import existing_lake, open_lake
 from tidemill.pipelines.lake.parquet import LOG, ParquetLake

@@ -17,9 +17,9 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tidemill.pipelines.core.lake import LakeFile, small_runs
 from tidemill.pipelines.lake.audit import audit
 from tidemill.pipelines.lake.compaction import compact, waiting
+from tidemill.pipelines.lake.core.contents import LakeFile, small_runs
 from tidemill.pipelines.lake.interface import CommitStep, Lake
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidemill.cli.pipeline_options import sole_writer
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import LakeLayout, SchemaChanged, check_storable, differences, layout_of
 from tidemill.pipelines.errors import PipelineError, WrongOption
 from tidemill.pipelines.lake.compaction import compact
+from tidemill.pipelines.lake.core.contents import LakeFile
+from tidemill.pipelines.lake.core.layout import LakeLayout, SchemaChanged, check_storable, differences, layout_of
 from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, CommitStep, Lake, check_rows, never_null
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.parquet import LOG

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.replay import positions_from_texts, positions_to_texts
 from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.lake.core.contents import LakeFile
+from tidemill.pipelines.lake.core.replay import positions_from_texts, positions_to_texts
 from tidemill.pipelines.lake.interface import CommitStep, Lake
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.table import Bucketing, by_bucket, merge_bucket

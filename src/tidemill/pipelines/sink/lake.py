@@ -48,7 +48,7 @@ class LakeSink(SinkType):
 
     def _check(self, rows: "Rows", run: SinkRun) -> None:
         """Reject rows that the lake cannot store, and a lake with rows of another query."""
-        from tidemill.pipelines.core.layout import check_storable, layout_of
+        from tidemill.pipelines.lake.core.layout import check_storable, layout_of
         from tidemill.pipelines.lake.interface import check_rows
         from tidemill.pipelines.lake.opening import open_lake
         from tidemill.pipelines.spark.lake import check_continues, schema_of

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.client.kafka import KafkaClient
-from tidemill.pipelines.core.lake import DATE
 from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.lake.core.contents import DATE
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, check_rows
 from tidemill.pipelines.source.core.positions import EARLIEST
 from tidemill.pipelines.spark.lake import into_lake, schema_of
