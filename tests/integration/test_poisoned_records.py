@@ -16,7 +16,7 @@ from tidemill.cli.main import main
 from tidemill.client.kafka import LATEST, GroupOffset, KafkaClient
 from tidemill.model.errors import InvalidRecord, UnreadableBatch
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.lag import lags_of
+from tidemill.pipelines.run.lag import lags_of
 from tidemill.pipelines.source.core.offsets import OffsetRange
 from tidemill.pipelines.source.core.options import parse_source
 from tidemill.pipelines.source.reading import read_task

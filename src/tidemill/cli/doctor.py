@@ -18,7 +18,7 @@ from tidemill.cli.errors import CommandFailed
 from tidemill.cli.options import Json
 from tidemill.cli.output import show
 from tidemill.model.errors import InvalidConfig
-from tidemill.pipelines import java
+from tidemill.pipelines.run import java
 from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, PREFIX, Address, Settings, load, shown
 
 PYTHON_MIN = (3, 11)

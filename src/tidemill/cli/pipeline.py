@@ -72,11 +72,11 @@ def run(
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; use one of {', '.join(RUNNERS)}")
     check_libraries()
-    from tidemill.pipelines.lock import hold
-    from tidemill.pipelines.runner import orderly, tend
+    from tidemill.pipelines.run.lock import hold
+    from tidemill.pipelines.run.runner import orderly, tend
+    from tidemill.pipelines.run.status import Reporter, wall_ms
     from tidemill.pipelines.sink.registry import sink_types, writer_of
     from tidemill.pipelines.spec.loading import load
-    from tidemill.pipelines.status import Reporter, wall_ms
 
     types = sink_types()
     loaded = load(folder, types)
@@ -145,8 +145,8 @@ def status(
     Example: tidemill pipeline status shop
     """
     check_libraries()
+    from tidemill.pipelines.run.status import status_of, wall_ms
     from tidemill.pipelines.spec.folder import pipelines_in
-    from tidemill.pipelines.status import status_of, wall_ms
 
     found = {path: status_of(path, wall_ms()) for path in pipelines_in(folder)}
     if not found:
@@ -170,7 +170,7 @@ for command in (archive, audit, compact, replay, latest, report):
 
 
 def _rows(status_: dict[str, Any]) -> list[dict[str, Any]]:
-    from tidemill.pipelines.core.progress import told_at
+    from tidemill.pipelines.run.core.progress import told_at
 
     return [
         {

@@ -101,7 +101,7 @@ def check_libraries() -> None:
 @contextmanager
 def sole_writer(lakes: Iterable[Path]) -> Iterator[None]:
     """Lock the lakes for writing: a second writer would delete the staged files of the first."""
-    from tidemill.pipelines.lock import hold
+    from tidemill.pipelines.run.lock import hold
 
     with ExitStack() as held:
         for lake in lakes:

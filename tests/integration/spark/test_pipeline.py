@@ -29,7 +29,8 @@ from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.replay import Replay, ReplayRequest
-from tidemill.pipelines.runner import tend
+from tidemill.pipelines.run.runner import tend
+from tidemill.pipelines.run.status import Reporter, status_of
 from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.archive import Archive, start_archive
 from tidemill.pipelines.spark.latest import Latest, start_latest
@@ -40,7 +41,6 @@ from tidemill.pipelines.spec.core.spec import Sink, WrongSpec
 from tidemill.pipelines.spec.example import write_example
 from tidemill.pipelines.spec.folder import SPEC
 from tidemill.pipelines.spec.loading import load
-from tidemill.pipelines.status import Reporter, status_of
 from tidemill.records.arrow import Decoder
 from tidemill.testing import Broker
 

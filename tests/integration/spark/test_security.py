@@ -27,12 +27,12 @@ from tidemill.cli.main import main
 from tidemill.cli.pipeline_options import existing_topics
 from tidemill.cli.pipeline_tables import gathered
 from tidemill.pipelines.lake.opening import open_lake
-from tidemill.pipelines.runner import tend
+from tidemill.pipelines.run.runner import tend
+from tidemill.pipelines.run.status import Reporter
 from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.latest import Latest, start_latest
 from tidemill.pipelines.spark.sinks import start_pipeline
 from tidemill.pipelines.spec.loading import load
-from tidemill.pipelines.status import Reporter
 from tidemill.testing import Broker
 
 USER, PASSWORD = "ann", 'se"cret; x=\\1'

@@ -18,7 +18,7 @@ from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.clickhouse.core.addresses import parse_address
 from tidemill.pipelines.clickhouse.core.tables import stage_of
 from tidemill.pipelines.clickhouse.target_table import TargetTable
-from tidemill.pipelines.runner import tend
+from tidemill.pipelines.run.runner import tend
 from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.sinks import start_pipeline
 from tidemill.pipelines.spec.folder import SPEC

@@ -22,7 +22,7 @@ from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, CommitStep, Lake,
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows
-from tidemill.pipelines.lock import Busy
+from tidemill.pipelines.run.lock import Busy
 from tidemill.pipelines.spark.lake import check_continues, schema_of
 
 KEPT = pa.schema(

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tidemill.pipelines.core.progress import SinkProgress, keyless, line
 from tidemill.pipelines.errors import PipelineError
-from tidemill.pipelines.lock import Busy, hold
-from tidemill.pipelines.runner import tend
+from tidemill.pipelines.run.core.progress import SinkProgress, keyless, line
+from tidemill.pipelines.run.lock import Busy, hold
+from tidemill.pipelines.run.runner import tend
+from tidemill.pipelines.run.status import SILENT_MS, Reporter, read_status, status_of
 from tidemill.pipelines.sink.registry import sink_types
 from tidemill.pipelines.spec.example import write_example
 from tidemill.pipelines.spec.loading import load
-from tidemill.pipelines.status import SILENT_MS, Reporter, read_status, status_of
 
 
 def report(rows: int, end: int, latest: int, *, newest: int | None = None, broken: int = 0) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tidemill.pipelines.core.report import GroupLag, TrafficReport, step_s
-from tidemill.pipelines.plots import draw
-from tidemill.pipelines.report_files import write_tables
+from tidemill.pipelines.run.core.report import GroupLag, TrafficReport, step_s
+from tidemill.pipelines.run.plots import draw
+from tidemill.pipelines.run.report_files import write_tables
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

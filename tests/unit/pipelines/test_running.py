@@ -14,9 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 
 from tidemill.cli.main import main
-from tidemill.pipelines.core.kubernetes import refusal
-from tidemill.pipelines.core.master import HADOOP, check_master, places_of
 from tidemill.pipelines.errors import PipelineError, WrongOption
+from tidemill.pipelines.run.core.kubernetes import refusal
+from tidemill.pipelines.run.core.master import HADOOP, check_master, places_of
+from tidemill.pipelines.run.status import read_status
 from tidemill.pipelines.sink.registry import sink_types
 from tidemill.pipelines.spark.declarative import check_declarative
 from tidemill.pipelines.spark.queries import Queries
@@ -26,7 +27,6 @@ from tidemill.pipelines.spec.core.spark_settings import parse_settings
 from tidemill.pipelines.spec.core.spec import WrongSpec
 from tidemill.pipelines.spec.example import write_example
 from tidemill.pipelines.spec.loading import load
-from tidemill.pipelines.status import read_status
 
 
 class Thread:

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
-from tidemill.pipelines.core.progress import BROKEN, NEWEST
+from tidemill.pipelines.run.core.progress import BROKEN, NEWEST
 from tidemill.pipelines.source.core.options import MAX_BYTES
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spec.core.spec import Expectation, Format, Lost, Otherwise, Source, WrongSpec

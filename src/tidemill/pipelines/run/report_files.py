@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from tidemill.pipelines.core.report import TrafficReport
+from tidemill.pipelines.run.core.report import TrafficReport
 
 TRAFFIC = pa.schema(
     [

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidemill.durable_files import replace_file
-from tidemill.pipelines.core.progress import PipelineStatus, SinkProgress, line
 from tidemill.pipelines.errors import PipelineError
-from tidemill.pipelines.runner import Reports
+from tidemill.pipelines.run.core.progress import PipelineStatus, SinkProgress, line
+from tidemill.pipelines.run.runner import Reports
 from tidemill.pipelines.spec.folder import STATE, Folder
 
 STATUS = "status.json"

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.report import GroupLag
 from tidemill.pipelines.lake.core.replay import positions_from_texts
+from tidemill.pipelines.run.core.report import GroupLag
 from tidemill.pipelines.topic.core.ledger import is_piece
 from tidemill.records.arrow import Decoder
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tidemill.pipelines.core.report import TrafficReport
 from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.run.core.report import TrafficReport
 
 INK, GRID, PAPER = "#1f2933", "#d9e2ec", "#ffffff"
 COLOURS = ("#2f6f9f", "#e07a1f", "#3a9d5d", "#b0413e", "#7b5ea7", "#8a6d3b", "#d1608f", "#5f6c7b")
