@@ -19,7 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tidemill.pipelines.lake.audit import audit
 from tidemill.pipelines.lake.compaction import compact, waiting
-from tidemill.pipelines.lake.core.contents import LakeFile, small_runs
+from tidemill.pipelines.lake.core.contents import LakeFile
 from tidemill.pipelines.lake.interface import CommitStep, Lake
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows
@@ -138,18 +138,3 @@ def test_a_compaction_leaves_few_files_and_a_second_one_has_nothing_to_do(tmp_pa
     add(lake, 6, range(12, 14))
     assert audit(open_lake(lake.root, kind)).verdicts[0].last == 13
     assert audit(lake).contiguous
-
-
-def test_only_neighbours_that_are_small_are_put_together() -> None:
-    sizes = {
-        "d=1/a": (0, 10),
-        "d=1/b": (1, 10),
-        "d=1/big": (2, 80),
-        "d=1/c": (3, 10),
-        "d=1/e": (4, 45),
-        "d=1/f": (5, 49),
-    }
-    files = [LakeFile(path, 1, size, 0, first, first) for path, (first, size) in sizes.items()]
-    other = [LakeFile("d=2/a", 1, 1, 0, 9, 9), LakeFile("d=1/p1", 1, 1, 1, 0, 0)]
-    runs = [[file.path for file in run] for run in small_runs([*other, *reversed(files)], 100)]
-    assert runs == [["d=1/a", "d=1/b"], ["d=1/c", "d=1/e"]]

@@ -1,14 +1,11 @@
-"""What makes a repeated micro-batch the same one: the name of the sink, and the ids of messages without one."""
+"""Rows as messages of a timeline: a repeated row has the same id."""
 
-import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidemill.pipelines.errors import PipelineError, WrongOption
-from tidemill.pipelines.spark.checkpoint import sink_of
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.spark.timeline import to_messages
 
 
@@ -21,28 +18,6 @@ def row(
         "due_ms": due_ms,
         **{name: None if text is None else text.encode() for name, text in raw.items()},
     }
-
-
-def test_a_sink_is_named_after_its_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "check point"
-    folder.mkdir()
-    (folder / "metadata").write_text(json.dumps({"id": "q-1"}), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    for location in (str(folder), folder.as_uri(), "check point", "check point/"):
-        assert sink_of(location) == "tidemill-q-1"
-
-
-def test_a_checkpoint_that_only_spark_can_read_gives_its_address() -> None:
-    name = sink_of("hdfs://name-node/checkpoints/a")
-    assert name == sink_of("hdfs://name-node/checkpoints/a/")
-    assert name != sink_of("hdfs://name-node/checkpoints/b")
-
-
-@pytest.mark.parametrize("location", [None, "", "/there/is/no/such/folder"])
-def test_a_checkpoint_that_cannot_be_found_is_told(location: str | None) -> None:
-    with pytest.raises(WrongOption, match="checkpointLocation") as caught:
-        sink_of(location)
-    assert "\n" not in str(caught.value)
 
 
 def test_messages_have_the_same_ids_whatever_the_order() -> None:

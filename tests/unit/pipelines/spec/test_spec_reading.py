@@ -1,63 +1,18 @@
 """`pipeline.yml`: what is understood, and one line for everything that is not."""
 
-from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from tests.unit.pipelines.spec.sample_spec import GOOD, changed
 
-from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.sink.registry import sink_types
 from tidemill.pipelines.spec.core import spec_reading
 from tidemill.pipelines.spec.core.broker import KafkaBroker
-from tidemill.pipelines.spec.core.graph import check_query, in_order, parameters, views_in_sql
 from tidemill.pipelines.spec.core.spec import Format, Lost, Otherwise, Spec, Watermark, WrongSpec
-from tidemill.pipelines.spec.example import write_example
-from tidemill.pipelines.spec.folder import pipelines_in
-from tidemill.pipelines.spec.loading import load
-
-GOOD: dict[str, Any] = {
-    "name": "shop",
-    "sources": {
-        "orders": {
-            "topic": "orders",
-            "schema": "item string, at timestamp",
-            "watermark": {"column": "at", "delay": "10 seconds"},
-        },
-        "clicks": {"topic": "clicks", "format": "raw", "start": "latest"},
-    },
-    "transformations": {"revenue": {"file": "transformations/revenue.sql"}},
-    "expectations": {"known": {"view": "orders", "expect": "item is not null", "otherwise": "drop"}},
-    "sinks": {
-        "out": {"from": "revenue", "topic": "revenue", "key": "item", "mode": "update"},
-        "files": {"from": "orders", "parquet": "lake/orders", "by": "item"},
-        "delta": {"from": "orders", "delta": "lake/delta"},
-        "iceberg": {"from": "orders", "iceberg": "lake/iceberg", "by": ["item"]},
-        "screen": {"from": "orders", "console": True},
-        "later": {"from": "orders", "timeline": "reminders", "id": "item", "due": "at", "body": "item"},
-        "table": {"from": "orders", "clickhouse": "chdb:lake/shop", "table": "orders", "by": ["item"]},
-    },
-    "schedule": "every 2 seconds",
-}
 
 
 def read_spec(file: str, parsed: Any, environment: dict[str, str]) -> Spec:
     return spec_reading.read_spec(file, parsed, environment, sink_types())
-
-
-def changed(path: str, value: Any) -> dict[str, Any]:
-    """The good one with one thing changed; None takes it out."""
-    spec = deepcopy(GOOD)
-    *parents, last = path.split(".")
-    at = spec
-    for name in parents:
-        at = at[name]
-    if value is None:
-        del at[last]
-    else:
-        at[last] = value
-    return spec
 
 
 def test_a_source_may_limit_its_micro_batches() -> None:
@@ -240,105 +195,3 @@ def test_what_a_source_does_about_records_that_are_gone() -> None:
     assert read_spec("x", changed("sources.orders.lost", "skip"), {}).sources[0].lost is Lost.SKIP
     with pytest.raises(WrongSpec, match=r"sources\.orders\.lost is 'skp'; did you mean skip\?"):
         read_spec("x", changed("sources.orders.lost", "skp"), {})
-
-
-def test_views_are_found_in_sql_but_not_in_texts_and_comments() -> None:
-    text = "select * from Orders join x.clicks -- revenue\n where a = 'it''s paid' /* lost\nlost */"
-    assert views_in_sql(text, ["orders", "clicks", "revenue", "paid", "lost"]) == {"orders", "clicks"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "select 1",
-        "-- drop table a\n (select 1)",
-        "WITH a AS (select 1) SELECT * FROM a",
-        "from orders select item",
-        "select 'insert into' as told from orders",
-    ],
-)
-def test_a_query_is_a_transformation(text: str) -> None:
-    check_query("a.sql", text)
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("drop table orders", "a.sql: DROP is not allowed; a transformation is one query: SELECT or WITH"),
-        ("/* x */ Create table t as select 1", "a.sql: CREATE is not allowed"),
-        ("insert into t select 1", "a.sql: INSERT is not allowed"),
-        ("with a as (select 1) insert overwrite t select * from a", "a.sql: INSERT is not allowed"),
-        ("set spark.x = 1", "a.sql: SET is not allowed"),
-        (" -- nothing\n", "a.sql contains no query"),
-    ],
-)
-def test_what_spark_would_do_at_once_is_refused(text: str, line: str) -> None:
-    with pytest.raises(WrongSpec) as caught:
-        check_query("a.sql", text)
-    assert str(caught.value).startswith(line)
-
-
-def test_transformations_come_after_what_they_read_and_not_in_circles() -> None:
-    assert in_order("p.yml", {"c": ["b", "orders"], "b": ["a"], "a": ["orders"]}) == ["a", "b", "c"]
-    with pytest.raises(WrongSpec, match=r"p.yml: transformations read each other: "):
-        in_order("p.yml", {"a": ["b"], "b": ["a"]})
-
-
-def test_a_column_with_the_name_of_a_view_makes_no_circle(tmp_path: Path) -> None:
-    files = {
-        "a": "select x.total, 1 as b from orders x, clicks as y where b > 0",
-        "b": "select * from (select * from a) z join clicks on z.k = clicks.k",
-    }
-    spec = deepcopy(GOOD) | {"transformations": {name: {"file": f"{name}.sql"} for name in files}}
-    spec["sinks"]["out"]["from"] = "b"
-    (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
-    for name, text in files.items():
-        (tmp_path / f"{name}.sql").write_text(text, encoding="utf-8")
-    assert [step.transformation.name for step in load(tmp_path, sink_types()).steps] == ["a", "b"]
-    (tmp_path / "a.sql").write_text("select * from b", encoding="utf-8")
-    with pytest.raises(WrongSpec, match="transformations read each other: "):
-        load(tmp_path, sink_types())
-
-
-def test_the_parameters_of_a_function_are_its_views() -> None:
-    assert parameters("a.py", "def a(orders, clicks): ...", "a") == ("orders", "clicks")
-    with pytest.raises(WrongSpec, match=r"a\.py: function b is missing"):
-        parameters("a.py", "def a(orders): ...", "b")
-    with pytest.raises(WrongSpec, match=r"a\.py: line 1 is not Python"):
-        parameters("a.py", "def a(:", "a")
-
-
-def test_the_example_is_right_and_is_found(tmp_path: Path) -> None:
-    write_example(tmp_path / "shop", "127.0.0.1:1234")
-    folder = load(tmp_path / "shop", sink_types())
-    assert folder.spec.broker == "127.0.0.1:1234"
-    assert [(step.transformation.name, step.reads) for step in folder.steps] == [
-        ("priced", ("orders",)),
-        ("revenue", ("priced",)),
-    ]
-    assert pipelines_in(tmp_path) == pipelines_in(tmp_path / "shop") == [tmp_path / "shop"]
-    with pytest.raises(PipelineError, match="is not empty"):
-        write_example(tmp_path / "shop", "127.0.0.1:1234")
-
-
-def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongSpec, match="create a pipeline with: tidemill pipeline init"):
-        load(tmp_path, sink_types())
-    (tmp_path / "pipeline.yml").write_text("a: [", encoding="utf-8")
-    with pytest.raises(WrongSpec, match="is not valid YAML"):
-        load(tmp_path, sink_types())
-    (tmp_path / "pipeline.yml").write_text("sinks:\n  out: {}\n  more: {}\n  out: {}\n", encoding="utf-8")
-    with pytest.raises(WrongSpec, match=r"the key out occurs twice .* line 4, column 3"):
-        load(tmp_path, sink_types())
-    (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(GOOD), encoding="utf-8")
-    with pytest.raises(WrongSpec, match=r"transformations\.revenue\.file: .* does not exist"):
-        load(tmp_path, sink_types())
-    (tmp_path / "transformations").mkdir()
-    (tmp_path / "transformations" / "revenue.sql").write_bytes(b"SELECT '\xf6'")
-    with pytest.raises(WrongSpec, match=r"revenue\.sql is not UTF-8 text"):
-        load(tmp_path, sink_types())
-    (tmp_path / "transformations" / "revenue.py").write_text("def revenue(ordes): ...", encoding="utf-8")
-    python = changed("transformations.revenue.file", "transformations/revenue.py")
-    (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(python), encoding="utf-8")
-    with pytest.raises(WrongSpec, match=r"revenue\(ordes\): view ordes does not exist; there are clicks, orders"):
-        load(tmp_path, sink_types())

@@ -1,13 +1,11 @@
-"""Options of source and sink: what they mean, and one line for each that is wrong."""
+"""Options of the source: what they mean, and one line for each that is wrong."""
 
 import pytest
 
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.errors import WrongOption
 from tidemill.pipelines.source.core.options import COLUMNS, ROWS_PER_BATCH, columns_of, parse_source
-from tidemill.pipelines.source.core.positions import EARLIEST, LATEST, parse_offsets, parse_time, parse_times
-from tidemill.pipelines.topic.core.options import BATCH_TIMEOUT_MS, STREAM_TIMEOUT_MS, check_columns, parse_sink
-from tidemill.records.compression import Codec
+from tidemill.pipelines.source.core.positions import EARLIEST, LATEST
 
 SERVERS = {"kafka.bootstrap.servers": "h:9092"}
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -52,31 +50,6 @@ def test_security_goes_to_the_client_as_it_is() -> None:
         "bootstrap.servers": "h:9092",
         **security,
     }
-    assert parse_sink({**given, "topic": "a"}, streaming=False).client.items() >= security.items()
-
-
-def test_the_partitioner_of_the_sink() -> None:
-    given = {**SERVERS, "topic": "a"}
-    assert parse_sink(given, streaming=False).partitioner == "consistent_random"
-    assert parse_sink({**given, "partitioner": "murmur2_random"}, streaming=False).partitioner == "murmur2_random"
-    with pytest.raises(WrongOption, match="partitioner: 'sticky' is none of"):
-        parse_sink({**given, "partitioner": "sticky"}, streaming=False)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("1", 1), ("100000000", 10**8), ("512m", 2**29), ("1G", 2**30), ("16 KiB", 2**14), ("2gb", 2**31), ("1t", 2**40)],
-)
-def test_sizes_have_units(text: str, size: int) -> None:
-    assert parse_source({**SERVERS, "subscribe": "a", "maxBytesPerTrigger": text}, streaming=True).max_bytes == size
-
-
-@pytest.mark.parametrize("text", ["", "0", "0m", "-1", "1.5g", "m", "512x", "512 m b", "9999999t", "\u0661m"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(
-        WrongOption, match=r"^maxBytesPerTrigger: .* is not a size above 0 such as 1000000, 512m or 1g$"
-    ):
-        parse_source({**SERVERS, "subscribe": "a", "maxBytesPerTrigger": text}, streaming=True)
 
 
 def test_a_streaming_query_without_a_limit_has_one() -> None:
@@ -179,42 +152,3 @@ def test_a_batch_query_cannot_begin_at_the_end() -> None:
     for which, word in (("startingOffsets", "latest"), ("endingOffsets", "earliest")):
         with pytest.raises(WrongOption, match=f"{which}: {word} is not allowed in a batch query"):
             parse_source({**SERVERS, "subscribe": "a", which: word}, streaming=False)
-
-
-def test_positions_ask_and_place() -> None:
-    position = parse_offsets("startingOffsets", '{"a": {"0": 5, "1": -2}, "$ids": {"a": "..."}}')
-    assert position.questions([A0, A1]) == {A1: EARLIEST}
-    assert position.place([A0, A1], {A1: 3}, lambda _: 99) == {A0: 5, A1: 3}
-    assert parse_time("startingTimestamp", "7").questions([A0]) == {A0: 7}
-    assert parse_times("startingOffsetsByTimestamp", '{"a": {"0": 7}}').place([A0], {A0: -1}, lambda _: 99) == {A0: 99}
-
-
-def test_every_partition_has_to_be_named_and_no_other() -> None:
-    position = parse_offsets("startingOffsets", '{"a": {"0": 5}}')
-    with pytest.raises(WrongOption, match="startingOffsets: a-1 is missing"):
-        position.questions([A0, A1])
-    with pytest.raises(WrongOption, match="startingOffsets: a-0 is not a partition that the query reads"):
-        position.questions([])
-
-
-def test_the_level_of_a_codec_is_that_of_its_own_option() -> None:
-    levels = {"kafka.compression.zstd.level": "7", "kafka.compression.gzip.level": "9"}
-    for codec, level in (("zstd", 7), ("gzip", 9), ("lz4", None)):
-        found = parse_sink({**SERVERS, "kafka.compression.type": codec, **levels}).compression
-        assert (found.codec.name.lower(), found.level) == (codec, level)
-    assert parse_sink({**SERVERS, "kafka.compression.type": "zstd"}).compression.level == 1
-    with pytest.raises(WrongOption, match=r"^kafka\.compression\.gzip\.level: 10 is not between 1 and 9$"):
-        parse_sink({**SERVERS, "kafka.compression.gzip.level": "10"})
-
-
-def test_the_sink() -> None:
-    options = parse_sink({**SERVERS, "topic": "a", "kafka.compression.type": "LZ4", "kafka.batch.size": "1000"})
-    assert (options.topic, options.compression.codec, options.batch_bytes) == ("a", Codec.LZ4, 1000)
-    assert options.transactional
-    assert (options.timeout_ms, options.checkpoint) == (BATCH_TIMEOUT_MS, None)
-    stream = parse_sink({**SERVERS, "topic": "a", "checkpointLocation": "/c"}, streaming=True)
-    assert (stream.timeout_ms, stream.checkpoint) == (STREAM_TIMEOUT_MS, "/c")
-    assert parse_sink({**SERVERS, "kafka.transaction.timeout.ms": "7"}, streaming=True).timeout_ms == 7
-    check_columns({"key": "binary", "value": "string", "offset": "bigint"}, "a")
-    with pytest.raises(WrongOption, match="the column partition is bigint; it must be int"):
-        check_columns({"value": "string", "partition": "bigint"}, "a")

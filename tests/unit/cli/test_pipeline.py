@@ -1,6 +1,10 @@
 """`tidemill pipeline` as far as it needs neither Spark nor a broker."""
 
 import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,10 +12,15 @@ import pytest
 
 from tidemill.cli.main import main
 from tidemill.cli.pipeline_lake import batch_reporter
+from tidemill.cli.pipeline_options import sole_writer
 from tidemill.pipelines.lake.core.contents import LakeFile
 from tidemill.pipelines.lake.interface import CommitStep
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows
+from tidemill.pipelines.run.lock import Busy
+from tidemill.pipelines.run.status import read_status
+from tidemill.pipelines.spark.queries import Queries
+from tidemill.pipelines.spec.example import write_example
 
 
 def add(root: Path, batch: int, offsets: range) -> None:
@@ -105,3 +114,61 @@ def test_reports_of_spark_connect_that_leave_out_the_rows_are_counted_as_none() 
     rows: list[int] = []
     batch_reporter(rows.append, follow=True)({"orders": [{"batchId": 0, "timestamp": "2026-11-16T10:00:00Z"}]})
     assert rows == [0]
+
+
+def test_one_process_writes_to_a_lake(tmp_path: Path) -> None:
+    both, second = sole_writer([tmp_path / "a", tmp_path / "b"]), sole_writer([tmp_path / "b"])
+    with both, pytest.raises(Busy, match=r"is working on .*/b; stop it or wait"), second:
+        pass
+    with sole_writer([tmp_path / "b"]):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_told_twice_to_stop_has_stopped_in_order(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first signal ends the queries, the second comes while Spark stops, the third while the command ends."""
+    root = tmp_path / "shop"
+    write_example(root, "127.0.0.1:9092")
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+
+    @contextmanager
+    def session(*_: object, **__: object) -> Iterator[None]:
+        yield
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+
+    class Told(Queries):
+        def ended(self) -> bool:
+            os.kill(os.getpid(), number)
+            return False
+
+    monkeypatch.setattr("tidemill.cli.pipeline.existing_topics", lambda *_: None)
+    monkeypatch.setattr("tidemill.pipelines.spark.remote.session_for", session)
+    monkeypatch.setattr("tidemill.pipelines.spark.sinks.start_pipeline", lambda *_, **__: Told({}))
+    assert main(["pipeline", "run", str(root)]) == 0
+    status = read_status(root)
+    assert status is not None
+    assert (status["state"], status["error"]) == ("stopped", None)
+    assert {each: signal.getsignal(each) for each in handlers} == handlers
+
+
+def test_who_is_stopped_while_spark_starts_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "shop"
+    write_example(root, "127.0.0.1:9092")
+
+    @contextmanager
+    def session(*_: object, **__: object) -> Iterator[None]:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            yield
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("tidemill.cli.pipeline.existing_topics", lambda *_: None)
+    monkeypatch.setattr("tidemill.pipelines.spark.remote.session_for", session)
+    assert main(["pipeline", "run", str(root)]) == 130
+    status = read_status(root)
+    assert status is not None
+    assert (status["state"], status["error"]) == ("stopped", None)

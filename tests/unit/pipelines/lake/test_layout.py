@@ -12,40 +12,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
+from tests.unit.pipelines.lake.sample_items import KEPT, values, write
 
-from tidemill.cli.pipeline_options import sole_writer
-from tidemill.pipelines.errors import PipelineError, WrongOption
+from tidemill.pipelines.errors import WrongOption
 from tidemill.pipelines.lake.compaction import compact
-from tidemill.pipelines.lake.core.contents import LakeFile
 from tidemill.pipelines.lake.core.layout import LakeLayout, SchemaChanged, check_storable, differences, layout_of
-from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, CommitStep, Lake, check_rows, never_null
+from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, check_rows, never_null
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.parquet import LOG
-from tidemill.pipelines.lake.rows import StagedRows, stage_rows
-from tidemill.pipelines.run.lock import Busy
-from tidemill.pipelines.spark.lake import check_continues, schema_of
-
-KEPT = pa.schema(
-    [
-        ("item", pa.string()),
-        ("price", pa.float64()),
-        ("small", pa.int16()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("tags", pa.list_(pa.struct([("name", pa.string()), ("weight", pa.int8())]))),
-    ]
-)
-
-
-def values(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(3, field.type) for field in schema], schema=schema)
-
-
-def write(lake: Lake, batch: int, rows: pa.RecordBatch, by: tuple[str, ...] = ("item",)) -> None:
-    stage = StagedRows(
-        str(lake.root), f"{batch:04}", by, lake.keeps_columns, of_topic=False, never_null=never_null(lake)
-    )
-    files = [LakeFile(**row) for each in stage_rows(stage, 0, [rows]) for row in each.to_pylist()]
-    lake.commit(CommitStep("q", batch), files, rows.schema)
+from tidemill.pipelines.spark.lake import schema_of
 
 
 def changed(name: str, kind: pa.DataType | None) -> pa.Schema:
@@ -169,31 +144,3 @@ def test_rows_that_no_lake_can_keep(fields: list[tuple[str, pa.DataType]], by: t
     with pytest.raises(WrongOption, match=line):
         check_storable(layout_of(pa.schema(fields), by))
     check_storable(LakeLayout(layout_of(KEPT).columns, ("item", "small")))
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_rows_that_the_checkpoint_does_not_know_are_not_added_to(tmp_path: Path, kind: str) -> None:
-    lake, checkpoint = open_lake(tmp_path / "orders", kind), tmp_path / "checkpoint"
-    check_continues(lake, checkpoint)
-    write(lake, 0, values(KEPT))
-    with pytest.raises(
-        PipelineError, match=r"has rows that are not in the checkpoint .*, so rows could be duplicated"
-    ) as caught:
-        check_continues(lake, checkpoint)
-    assert "\n" not in str(caught.value)
-    checkpoint.mkdir()
-    (checkpoint / "metadata").write_text('{"id": "other"}')
-    with pytest.raises(PipelineError, match=r"has rows that are not in the checkpoint .*, so rows could be duplicated"):
-        check_continues(lake, checkpoint)
-    (checkpoint / "metadata").write_text('{"id": "q"}')
-    check_continues(lake, checkpoint)
-    compact(lake)
-    check_continues(lake, checkpoint)
-
-
-def test_one_process_writes_to_a_lake(tmp_path: Path) -> None:
-    both, second = sole_writer([tmp_path / "a", tmp_path / "b"]), sole_writer([tmp_path / "b"])
-    with both, pytest.raises(Busy, match=r"is working on .*/b; stop it or wait"), second:
-        pass
-    with sole_writer([tmp_path / "b"]):
-        pass

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.lake.core.contents import LakeFile
-from tidemill.pipelines.lake.core.replay import positions_from_texts, positions_to_texts
 from tidemill.pipelines.lake.interface import CommitStep, Lake
 from tidemill.pipelines.lake.opening import FORMATS, open_lake
 from tidemill.pipelines.lake.table import Bucketing, by_bucket, merge_bucket
@@ -82,16 +81,3 @@ def test_a_table_is_what_a_dictionary_would_be(tmp_path_factory: pytest.TempPath
 def test_an_archive_is_no_table() -> None:
     with pytest.raises(PipelineError, match="does not belong to a table by key"):
         by_bucket([LakeFile("date=2026-11-16/a.parquet", 1, 1, 0, 0, 0)])
-
-
-@given(st.dictionaries(st.integers(0, 50), st.integers(0, 10**12)), st.integers(1, 9))
-@settings(max_examples=50, deadline=None)
-def test_the_positions_of_a_replay_read_back(positions: dict[int, int], count: int) -> None:
-    texts = positions_to_texts(positions, count)
-    assert set(texts) <= set(range(count))
-    assert positions_from_texts([*texts.values(), "batch=1 tasks=2"]) == positions
-
-
-def test_positions_that_do_not_fit_are_told() -> None:
-    with pytest.raises(PipelineError, match="too few partitions"):
-        positions_to_texts(dict.fromkeys(range(1000), 10**9), 1)

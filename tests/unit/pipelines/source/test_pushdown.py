@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.datasource import EqualTo, Filter, In, IsNotNull, Not, StringContains
 
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.source.core.offsets import OffsetRange
 from tidemill.pipelines.source.core.pushdown import Comparison, Pushed
-from tidemill.pipelines.spark.source import comparison_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WHOLE = OffsetRange(TopicPartition("orders", 1), 10, 100)
@@ -115,16 +113,3 @@ def test_times_move_the_beginning_only() -> None:
     assert Pushed.of([Comparison("timestamp", "EqualTo", at(-1_000_000))]).since_ms is None
     naive = at(5_000_000).replace(tzinfo=None)
     assert Pushed.of([Comparison("timestamp", "EqualTo", naive)]).comparisons == ()
-
-
-@pytest.mark.parametrize(
-    ("filter_", "expected"),
-    [
-        (EqualTo(("offset",), 5), Comparison("offset", "EqualTo", 5)),
-        (Not(In(("topic",), ("a",))), Comparison("topic", "In", ("a",), negated=True)),
-        (IsNotNull(("key",)), Comparison("key", "IsNotNull")),
-        (StringContains(("a", "b"), "x"), None),
-    ],
-)
-def test_filters_of_spark_are_comparisons(filter_: Filter, expected: Comparison | None) -> None:
-    assert comparison_of(filter_) == expected
