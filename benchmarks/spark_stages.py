@@ -20,8 +20,8 @@ from benchmarks import machine
 from benchmarks.spark_source import CODECS, CORES, fill
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.options import COLUMNS
-from tidemill.pipelines.reading import GROUP_BYTES
+from tidemill.pipelines.source.core.options import COLUMNS
+from tidemill.pipelines.source.reading import GROUP_BYTES
 from tidemill.pipelines.spark.worker import settled
 from tidemill.records.arrow import Decoder, DecompressedRecords, load_kernels
 from tidemill.records.compression import codec_of

@@ -13,16 +13,16 @@ from tests.support.command_line import CommandLine
 from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, KafkaClient
 from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.ledger import LedgerEntry, write_entry
-from tidemill.pipelines.lag import lags_of
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.lake import replay as replaying
 from tidemill.pipelines.lake.compaction import compact
+from tidemill.pipelines.lake.core.contents import LakeFile
 from tidemill.pipelines.lake.interface import CommitStep, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.replay import Replay, ReplayRequest
 from tidemill.pipelines.lake.rows import StagedRows, stage_rows
+from tidemill.pipelines.run.lag import lags_of
+from tidemill.pipelines.topic.core.ledger import LedgerEntry, write_entry
 from tidemill.records.arrow import Decoder, Encoder
 from tidemill.records.compression import Codec
 from tidemill.testing import Broker

@@ -23,12 +23,12 @@ from tidemill.client.kafka import LATEST, KafkaClient
 from tidemill.client.kafka.pipeline import ProducePipe
 from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
-from tidemill.pipelines import writing
-from tidemill.pipelines.client_pool import SHARE_MIN
-from tidemill.pipelines.committing import CommitPlan, Written, abandon, abort, begin, commit, commit_all
-from tidemill.pipelines.core.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
-from tidemill.pipelines.core.sink import parse_sink
-from tidemill.pipelines.writing import TaskAttempt, TaskWriter, write_micro_batch
+from tidemill.pipelines.errors import LayoutChanged, PipelineError, SinkFenced, WrongOption
+from tidemill.pipelines.source.client_pool import SHARE_MIN
+from tidemill.pipelines.topic import writing
+from tidemill.pipelines.topic.committing import CommitPlan, Written, abandon, abort, begin, commit, commit_all
+from tidemill.pipelines.topic.core.options import parse_sink
+from tidemill.pipelines.topic.writing import TaskAttempt, TaskWriter, write_micro_batch
 from tidemill.records.header import BatchHeader, iter_headers
 from tidemill.testing import Broker
 

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from tests.support.chdb_front import running_front
 
-from tidemill.pipelines.clickhouse import TargetTable
-from tidemill.pipelines.core.addresses import TableAddress, parse_address
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.tables import StageTables, stage_of
+from tidemill.pipelines.clickhouse.core.addresses import TableAddress, parse_address
+from tidemill.pipelines.clickhouse.core.tables import StageTables, stage_of
+from tidemill.pipelines.clickhouse.target_table import TargetTable
+from tidemill.pipelines.errors import PipelineError
 
 ROWS = 6
 EMBEDDED = """
 import json, sys, pyarrow as pa
-from tidemill.pipelines.clickhouse import TargetTable
-from tidemill.pipelines.core.addresses import parse_address
-from tidemill.pipelines.core.tables import stage_of
+from tidemill.pipelines.clickhouse.target_table import TargetTable
+from tidemill.pipelines.clickhouse.core.addresses import parse_address
+from tidemill.pipelines.clickhouse.core.tables import stage_of
 rows = pa.table({"item": ["tea", None], "price": [2.5, 1.0]})
 with TargetTable(parse_address("chdb:" + sys.argv[1]), stage_of("shop", "priced", "q")) as table:
     table.create(rows.schema, ["item"])

@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.client_pool import CLIENTS_MAX
-from tidemill.pipelines.core.offsets import QueryProgress
-from tidemill.pipelines.core.options import parse_source
-from tidemill.pipelines.planning import Planner
-from tidemill.pipelines.record_sizes import SAMPLE_BYTES_MAX, SAMPLE_BYTES_MIN, SAMPLES_BYTES, sample_size
+from tidemill.pipelines.source.client_pool import CLIENTS_MAX
+from tidemill.pipelines.source.core.offsets import QueryProgress
+from tidemill.pipelines.source.core.options import parse_source
+from tidemill.pipelines.source.planning import Planner
+from tidemill.pipelines.source.record_sizes import SAMPLE_BYTES_MAX, SAMPLE_BYTES_MIN, SAMPLES_BYTES, sample_size
 from tidemill.testing import Broker
 
 LIMIT_S = 30

@@ -16,10 +16,10 @@ from tidemill.cli.main import main
 from tidemill.client.kafka import LATEST, GroupOffset, KafkaClient
 from tidemill.model.errors import InvalidRecord, UnreadableBatch
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.offsets import OffsetRange
-from tidemill.pipelines.core.options import parse_source
-from tidemill.pipelines.lag import lags_of
-from tidemill.pipelines.reading import read_task
+from tidemill.pipelines.run.lag import lags_of
+from tidemill.pipelines.source.core.offsets import OffsetRange
+from tidemill.pipelines.source.core.options import parse_source
+from tidemill.pipelines.source.reading import read_task
 from tidemill.records.compression import Codec
 from tidemill.testing import Broker
 

@@ -7,6 +7,7 @@ PACKAGE = "tidemill"
 TESTS: dict[str, tuple[str, ...]] = {
     "client": ("tests/unit/client/parallel", "tests/integration/test_parallel.py"),
     "groups": ("tests/unit/groups", "tests/scenarios/test_groups.py"),
+    "pipelines": ("tests/unit/pipelines", "tests/unit/cli/test_pipeline.py"),
     "records": ("tests/unit/records", "tests/fuzz/test_batches.py"),
     "scheduling": ("tests/unit/broker",),
     "sql": ("tests/unit/broker",),

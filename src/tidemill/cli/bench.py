@@ -32,7 +32,7 @@ from tidemill.cli.produce import ACKS
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 AT_ONCE = 1_000
 FETCH_WAIT_MS = 10

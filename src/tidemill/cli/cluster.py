@@ -13,7 +13,7 @@ from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import progress, remark, say, show, show_json
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
     from tidemill.streams.core.insync import Lag
 
 app = typer.Typer(help="Run a cluster, show its status, rebalance it.", no_args_is_help=True)

@@ -11,7 +11,7 @@ from tidemill.cli.options import Json
 from tidemill.cli.output import confirm, say, show, show_json
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 app = typer.Typer(help="Show the clocks of the brokers. Accept a clock that is in doubt.", invoke_without_command=True)
 

@@ -13,7 +13,7 @@ from tidemill.settings import CLIENT_VARIABLE
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 T = TypeVar("T")
 
@@ -55,8 +55,8 @@ def broker_at(
     from pathlib import Path
 
     from tidemill.client.kafka.options import LOGIN_NAMES
-    from tidemill.pipelines.core.broker import parse_client
-    from tidemill.pipelines.core.errors import WrongOption
+    from tidemill.pipelines.errors import WrongOption
+    from tidemill.pipelines.spec.core.broker import parse_client
 
     given = [environ[CLIENT_VARIABLE]] if environ.get(CLIENT_VARIABLE) else []
     try:

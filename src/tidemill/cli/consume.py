@@ -29,7 +29,7 @@ from tidemill.cli.output import hint, text_fields
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 POLL_S = 0.2
 BATCH = 500

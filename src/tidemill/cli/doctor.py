@@ -19,7 +19,7 @@ from tidemill.cli.options import Json
 from tidemill.cli.output import show
 from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig
-from tidemill.pipelines import java
+from tidemill.pipelines.run import java
 from tidemill.settings import CONFIG_FILE, CONFIG_VARIABLE, PREFIX, Settings, load, shown
 
 PYTHON_MIN = (3, 11)

@@ -24,7 +24,7 @@ from tidemill.cli.topic import offsets_of
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 

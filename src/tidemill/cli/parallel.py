@@ -30,7 +30,7 @@ from tidemill.client.parallel.options import Halted, InvalidOption, Retry
 from tidemill.client.parallel.record import ParallelRecord
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 KEY_BYTES_MAX = 32 * 1024
 """Longer keys are left out, because the system limits the size of an environment."""

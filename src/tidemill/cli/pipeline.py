@@ -39,7 +39,7 @@ def init(folder: Folder, bootstrap: Bootstrap = None) -> None:
     Example: tidemill pipeline init shop
     """
     check_libraries()
-    from tidemill.pipelines.example import write_example
+    from tidemill.pipelines.spec.example import write_example
 
     for path in write_example(folder, bootstrap or DEFAULT_BOOTSTRAP):
         say(f"wrote {path}")
@@ -72,13 +72,14 @@ def run(
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; use one of {', '.join(RUNNERS)}")
     check_libraries()
-    from tidemill.pipelines.loading import load
-    from tidemill.pipelines.lock import hold
-    from tidemill.pipelines.runner import orderly, tend
+    from tidemill.pipelines.run.lock import hold
+    from tidemill.pipelines.run.runner import orderly, tend
+    from tidemill.pipelines.run.status import Reporter, wall_ms
     from tidemill.pipelines.sink.registry import sink_types, writer_of
-    from tidemill.pipelines.status import Reporter, wall_ms
+    from tidemill.pipelines.spec.loading import load
 
-    loaded, types = load(folder), sink_types()
+    types = sink_types()
+    loaded = load(folder, types)
     where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE, settings=loaded.spec.spark)
     existing_topics(loaded.spec.reached, [source.topic for source in loaded.spec.sources])
     timed = [sink.target for sink in loaded.spec.sinks if types[sink.kind].is_timeline]
@@ -114,9 +115,10 @@ def check(folder: Folder, as_json: Json = False) -> None:
     Example: tidemill pipeline check shop
     """
     check_libraries()
-    from tidemill.pipelines.loading import load
+    from tidemill.pipelines.sink.registry import sink_types
+    from tidemill.pipelines.spec.loading import load
 
-    loaded = load(folder)
+    loaded = load(folder, sink_types())
     rows: list[dict[str, Any]] = [
         *({"part": "source", "name": each.name, "reads": f"topic {each.topic}"} for each in loaded.spec.sources),
         *(
@@ -143,8 +145,8 @@ def status(
     Example: tidemill pipeline status shop
     """
     check_libraries()
-    from tidemill.pipelines.folder import pipelines_in
-    from tidemill.pipelines.status import status_of, wall_ms
+    from tidemill.pipelines.run.status import status_of, wall_ms
+    from tidemill.pipelines.spec.folder import pipelines_in
 
     found = {path: status_of(path, wall_ms()) for path in pipelines_in(folder)}
     if not found:
@@ -168,7 +170,7 @@ for command in (archive, audit, compact, replay, latest, report):
 
 
 def _rows(status_: dict[str, Any]) -> list[dict[str, Any]]:
-    from tidemill.pipelines.core.progress import told_at
+    from tidemill.pipelines.run.core.progress import told_at
 
     return [
         {

@@ -31,10 +31,10 @@ from tidemill.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.lake.audit import Audit
     from tidemill.pipelines.lake.replay import Replay
-    from tidemill.pipelines.runner import Reports
+    from tidemill.pipelines.run.runner import Reports
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 Folder = Annotated[
     Path, typer.Argument(metavar="LAKE", parser=local_folder, help="Folder of the lake, such as lake/orders.")
@@ -69,7 +69,7 @@ def archive(
     where = chosen_spark(master, remote, conf)
     from tidemill.client.kafka import KafkaClient
     from tidemill.pipelines.lake.audit import left_to_archive
-    from tidemill.pipelines.runner import orderly, tend
+    from tidemill.pipelines.run.runner import orderly, tend
     from tidemill.pipelines.spark.archive import Archive, start_archive
 
     broker = pipeline_broker(bootstrap, client)
@@ -140,7 +140,7 @@ def compact(
     from tidemill.pipelines.lake.compaction import compact as put_together
     from tidemill.pipelines.lake.compaction import waiting
     from tidemill.pipelines.lake.opening import existing_lake
-    from tidemill.pipelines.lock import hold
+    from tidemill.pipelines.run.lock import hold
 
     found = existing_lake(lake)
     with hold(found.root / LOCK, str(lake)):
@@ -177,7 +177,7 @@ def replay(
     from tidemill.client.kafka import KafkaClient
     from tidemill.pipelines.lake.opening import existing_lake
     from tidemill.pipelines.lake.replay import Replay, ReplayRequest
-    from tidemill.pipelines.runner import orderly
+    from tidemill.pipelines.run.runner import orderly
 
     wanted = ReplayRequest(to, None if since is None else moment_ms(since), rate, again)
     found = existing_lake(lake)

@@ -14,9 +14,9 @@ from tidemill.cli.timeline_options import timeline
 from tidemill.model.topics import check_topic_name
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.core.broker import KafkaBroker
     from tidemill.pipelines.lake.interface import Lake
     from tidemill.pipelines.spark.remote import Where
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help="Spark's master: local[4], spark://host:7077, yarn, k8s://...")
@@ -45,7 +45,7 @@ STARTING = "starting Spark, which takes some seconds"
 
 def pipeline_broker(bootstrap: str | None, client: list[str] | None) -> "KafkaBroker":
     """The broker of --bootstrap and --client. Pipelines also accept client settings for reads, writes and timeouts."""
-    from tidemill.pipelines.core.broker import PIPELINE_NAMES
+    from tidemill.pipelines.spec.core.broker import PIPELINE_NAMES
 
     return broker_at(bootstrap, client, understood=PIPELINE_NAMES)
 
@@ -60,8 +60,8 @@ def chosen_spark(
 ) -> "Where":
     """The Spark to use, or an error for missing parts. `settings` come from a file, and --conf overrides them."""
     check_libraries()
-    from tidemill.pipelines.core.master import parse_settings
     from tidemill.pipelines.spark.remote import Where, check_where
+    from tidemill.pipelines.spec.core.spark_settings import parse_settings
 
     kept = settings if settings and remote is None else {}
     with options_checked():
@@ -81,7 +81,7 @@ def lake_for(folder: Path, format_: str) -> "Lake":
 @contextmanager
 def options_checked() -> Iterator[None]:
     """Turn an invalid option into WrongUse."""
-    from tidemill.pipelines.core.errors import WrongOption
+    from tidemill.pipelines.errors import WrongOption
 
     try:
         yield
@@ -101,7 +101,7 @@ def check_libraries() -> None:
 @contextmanager
 def sole_writer(lakes: Iterable[Path]) -> Iterator[None]:
     """Lock the lakes for writing: a second writer would delete the staged files of the first."""
-    from tidemill.pipelines.lock import hold
+    from tidemill.pipelines.run.lock import hold
 
     with ExitStack() as held:
         for lake in lakes:

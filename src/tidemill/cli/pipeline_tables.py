@@ -29,9 +29,9 @@ from tidemill.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.core.broker import KafkaBroker
-    from tidemill.pipelines.core.report import TrafficReport
-    from tidemill.pipelines.runner import Reports
+    from tidemill.pipelines.run.core.report import TrafficReport
+    from tidemill.pipelines.run.runner import Reports
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 TOPIC_COLUMNS = ("topic", "records", "bytes", "records/s", "peak/s", "newest")
 GROUP_COLUMNS = ("group", "topic", "lag", "lag_s")
@@ -63,8 +63,8 @@ def latest(
     Example: tidemill pipeline latest prices --to tables/ --schema 'item string, price double'
     """
     where = chosen_spark(master, remote, conf)
-    from tidemill.pipelines.core.progress import keyless
-    from tidemill.pipelines.runner import orderly, tend
+    from tidemill.pipelines.run.core.progress import keyless
+    from tidemill.pipelines.run.runner import orderly, tend
     from tidemill.pipelines.spark.latest import Latest, start_latest
 
     broker = pipeline_broker(bootstrap, client)
@@ -117,7 +117,7 @@ def report(
     Example: tidemill pipeline report --topics orders,clicks --since 2h --to report/
     """
     where = chosen_spark(master, remote, conf)
-    from tidemill.pipelines.report_files import write_tables
+    from tidemill.pipelines.run.report_files import write_tables
     from tidemill.pipelines.spark.remote import session_for
 
     since_ms = moment_ms(since)
@@ -131,7 +131,7 @@ def report(
         made = gathered(spark, broker, wanted, since_ms)
     files = write_tables(made, to)
     if plots:
-        from tidemill.pipelines.plots import draw
+        from tidemill.pipelines.run.plots import draw
 
         files += draw(made, to)
     _print_report(made, files, as_json=as_json)
@@ -156,8 +156,8 @@ def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int
     import time
 
     from tidemill.client.kafka import KafkaClient
-    from tidemill.pipelines.core.report import TrafficReport, step_s
-    from tidemill.pipelines.lag import lags_of
+    from tidemill.pipelines.run.core.report import TrafficReport, step_s
+    from tidemill.pipelines.run.lag import lags_of
     from tidemill.pipelines.spark.traffic import Traffic, traffic
 
     now_ms = time.time_ns() // 1_000_000
@@ -171,7 +171,7 @@ def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int
 
 
 def _print_report(made: "TrafficReport", files: list[Path], *, as_json: bool) -> None:
-    from tidemill.pipelines.core.progress import told_at
+    from tidemill.pipelines.run.core.progress import told_at
 
     topics = [
         {

@@ -29,7 +29,7 @@ from tidemill.records.hashing import MURMUR2_RANDOM, PARTITIONERS
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 LINE_BYTES_MAX = 64 << 20
 ECHO_MAX = 20

@@ -24,7 +24,7 @@ from tidemill.cli.output import confirm, progress, say, show, show_json
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from tidemill.pipelines.core.broker import KafkaBroker
+    from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 

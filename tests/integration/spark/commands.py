@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import SPEC
+from tidemill.pipelines.spec.example import write_example
+from tidemill.pipelines.spec.folder import SPEC
 
 END_S = 150
 

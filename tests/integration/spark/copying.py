@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import tidemill.spark
-from tidemill.pipelines.core.broker import KafkaBroker
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.spark.archive import Archive, start_archive
+from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 READY = "ready"
 WORKING = "Processing new data"

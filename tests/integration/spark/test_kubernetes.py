@@ -19,8 +19,8 @@ from tests.integration.spark.topics import Outside
 from tests.support.doc_pages import ROOT, blocks
 from tests.support.waiting import eventually
 
-from tidemill.pipelines.folder import SPEC
 from tidemill.pipelines.spark.queries import PYTHON_ADVICE
+from tidemill.pipelines.spec.folder import SPEC
 
 PATHS = {
     "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",

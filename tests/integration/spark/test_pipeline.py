@@ -23,24 +23,24 @@ from tests.support.waiting import eventually
 
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import Sink, WrongSpec
-from tidemill.pipelines.example import write_example
-from tidemill.pipelines.folder import SPEC
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.lake.audit import audit, lost, told_by
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.parquet import LOG
 from tidemill.pipelines.lake.replay import Replay, ReplayRequest
-from tidemill.pipelines.loading import load
-from tidemill.pipelines.runner import tend
-from tidemill.pipelines.sink.registry import writer_of
+from tidemill.pipelines.run.runner import tend
+from tidemill.pipelines.run.status import Reporter, status_of
+from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.archive import Archive, start_archive
 from tidemill.pipelines.spark.latest import Latest, start_latest
 from tidemill.pipelines.spark.sinks import start_pipeline
 from tidemill.pipelines.spark.topic import records_of
-from tidemill.pipelines.status import Reporter, status_of
+from tidemill.pipelines.spec.core.broker import KafkaBroker
+from tidemill.pipelines.spec.core.spec import Sink, WrongSpec
+from tidemill.pipelines.spec.example import write_example
+from tidemill.pipelines.spec.folder import SPEC
+from tidemill.pipelines.spec.loading import load
 from tidemill.records.arrow import Decoder
 from tidemill.testing import Broker
 
@@ -201,7 +201,7 @@ def test_a_driver_that_is_killed_neither_loses_nor_doubles(spark: SparkSession, 
 
 def run_once(spark: SparkSession, root: Path) -> list[str]:
     said: list[str] = []
-    folder = load(root)
+    folder = load(root, sink_types())
     reporter = Reporter(folder, lambda _: None, lambda: 1)
     tend(start_pipeline(spark, folder, writer_of, said.append, once=True), threading.Event(), reporter)
     reporter.keep("stopped")
@@ -309,7 +309,11 @@ def test_lakes_refuse_other_columns_and_rows_that_their_checkpoint_does_not_know
     with pytest.raises(PipelineError, match=r"sinks\.lake: .* has rows that are not in the checkpoint .*, so rows"):
         run_once(spark, root)
     assert rows() == 3
-    tend(start_pipeline(spark, load(root), writer_of, print, once=True, append=True), threading.Event(), lambda _: None)
+    tend(
+        start_pipeline(spark, load(root, sink_types()), writer_of, print, once=True, append=True),
+        threading.Event(),
+        lambda _: None,
+    )
     assert rows() == 6
 
 

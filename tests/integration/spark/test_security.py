@@ -27,12 +27,12 @@ from tidemill.cli.main import main
 from tidemill.cli.pipeline_options import existing_topics
 from tidemill.cli.pipeline_tables import gathered
 from tidemill.pipelines.lake.opening import open_lake
-from tidemill.pipelines.loading import load
-from tidemill.pipelines.runner import tend
-from tidemill.pipelines.sink.registry import writer_of
+from tidemill.pipelines.run.runner import tend
+from tidemill.pipelines.run.status import Reporter
+from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.latest import Latest, start_latest
 from tidemill.pipelines.spark.sinks import start_pipeline
-from tidemill.pipelines.status import Reporter
+from tidemill.pipelines.spec.loading import load
 from tidemill.testing import Broker
 
 USER, PASSWORD = "ann", 'se"cret; x=\\1'
@@ -145,7 +145,7 @@ def test_a_pipeline_says_it_once_and_its_password_is_not_in_the_file(
         "sinks": {"out": {"from": "orders", "topic": "piped-on"}},
     }
     (tmp_path / "pipeline.yml").write_text(yaml.safe_dump(spec), encoding="utf-8")
-    folder = load(tmp_path)
+    folder = load(tmp_path, sink_types())
     existing_topics(folder.spec.reached, ["piped"])
     queries = start_pipeline(spark, folder, writer_of, print, once=True)
     tend(queries, threading.Event(), Reporter(folder, print, lambda: 0))

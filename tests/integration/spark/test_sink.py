@@ -15,14 +15,14 @@ from tests.support.waiting import eventually
 from tidemill import Timeline
 from tidemill.client.kafka import LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.clickhouse import TargetTable
-from tidemill.pipelines.core.addresses import parse_address
-from tidemill.pipelines.core.tables import stage_of
-from tidemill.pipelines.folder import SPEC
-from tidemill.pipelines.loading import load
-from tidemill.pipelines.runner import tend
-from tidemill.pipelines.sink.registry import writer_of
+from tidemill.pipelines.clickhouse.core.addresses import parse_address
+from tidemill.pipelines.clickhouse.core.tables import stage_of
+from tidemill.pipelines.clickhouse.target_table import TargetTable
+from tidemill.pipelines.run.runner import tend
+from tidemill.pipelines.sink.registry import sink_types, writer_of
 from tidemill.pipelines.spark.sinks import start_pipeline
+from tidemill.pipelines.spec.folder import SPEC
+from tidemill.pipelines.spec.loading import load
 from tidemill.testing import Broker
 
 NOBODY = "127.0.0.1:1"
@@ -142,5 +142,5 @@ def order(number: int) -> str:
 
 
 def run_once(spark: SparkSession, root: Path) -> None:
-    queries = start_pipeline(spark, load(root), writer_of, print, once=True)
+    queries = start_pipeline(spark, load(root, sink_types()), writer_of, print, once=True)
     tend(queries, threading.Event(), lambda _: None)

@@ -48,7 +48,7 @@ WATCHED = {
     "servers/kafka/connection.py": (2, "one request; every error is answered"),
     "servers/kafka/produce.py": (1, AWAITED),
     "groups/writer.py": (1, ANSWERS),
-    "pipelines/sending.py": (1, "runs in a Spark task, which raises its error"),
+    "pipelines/topic/sending.py": (1, "runs in a Spark task, which raises its error"),
     "query_engine/error_output.py": (1, "reads what a process writes until it ends"),
     "query_engine/process.py": (
         3,

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import AuditVerdict, LakeDamaged, LakeFile, OffsetRun, judge
+from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.lake.core.contents import AuditVerdict, LakeDamaged, LakeFile, OffsetRun, judge
 from tidemill.pipelines.lake.interface import Lake
 from tidemill.records.arrow import Decoder
 

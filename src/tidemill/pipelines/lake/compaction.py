@@ -13,7 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemill.pipelines.core.lake import LakeDamaged, LakeFile, in_order, small_runs
+from tidemill.pipelines.lake.core.contents import LakeDamaged, LakeFile, in_order, small_runs
 from tidemill.pipelines.lake.interface import CommitStep, Lake, never_null
 from tidemill.pipelines.lake.rows import GrowingFile
 

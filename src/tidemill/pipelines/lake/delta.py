@@ -19,9 +19,9 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from tidemill.durable_files import move, sync
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import LakeLayout, layout_of, nullable
+from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.lake.core.contents import LakeFile
+from tidemill.pipelines.lake.core.layout import LakeLayout, layout_of, nullable
 from tidemill.pipelines.lake.interface import NO_VALUE, STAGING, CommitStep, check_rows
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
 from tidemill.durable_files import move, sync
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import LakeLayout, layout_of, nullable
+from tidemill.pipelines.lake.core.contents import LakeFile
+from tidemill.pipelines.lake.core.layout import LakeLayout, layout_of, nullable
 from tidemill.pipelines.lake.interface import ICEBERG_CATALOG, STAGING, CommitStep, check_rows
 
 if TYPE_CHECKING:

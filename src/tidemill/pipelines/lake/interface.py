@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import LakeLayout, check_fits, layout_of
+from tidemill.pipelines.lake.core.contents import LakeFile
+from tidemill.pipelines.lake.core.layout import LakeLayout, check_fits, layout_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.errors import PipelineError, WrongOption
 from tidemill.pipelines.lake.interface import CHECKPOINT, DELTA_LOG, ICEBERG_CATALOG, Lake
 from tidemill.pipelines.lake.parquet import LOG as PARQUET_LOG
 from tidemill.pipelines.lake.parquet import ParquetLake

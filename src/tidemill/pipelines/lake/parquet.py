@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tidemill.durable_files import move, replace_file, sync
-from tidemill.pipelines.core.lake import Commit, LakeDamaged, LakeFile, read_commit
-from tidemill.pipelines.core.layout import LakeColumn, LakeLayout, layout_of
+from tidemill.pipelines.lake.core.contents import Commit, LakeDamaged, LakeFile, read_commit
+from tidemill.pipelines.lake.core.layout import LakeColumn, LakeLayout, layout_of
 from tidemill.pipelines.lake.interface import CHECKPOINT, STAGING, CommitStep, check_rows
 
 if TYPE_CHECKING:

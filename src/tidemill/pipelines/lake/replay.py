@@ -27,10 +27,10 @@ from tidemill.client.kafka import EARLIEST, LATEST, GroupOffset, KafkaClient, Pr
 from tidemill.client.kafka.kernels import chosen_kernels
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import DATE, LakeFile
-from tidemill.pipelines.core.replay import positions_from_texts, positions_to_texts
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.lake.compaction import ordered
+from tidemill.pipelines.lake.core.contents import DATE, LakeFile
+from tidemill.pipelines.lake.core.replay import positions_from_texts, positions_to_texts
 from tidemill.pipelines.lake.interface import Lake
 from tidemill.records.arrow import BatchProducer, Encoder, Kernels
 from tidemill.records.compression import Codec

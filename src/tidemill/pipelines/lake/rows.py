@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemill.durable_files import sync
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import nullable
+from tidemill.pipelines.lake.core.contents import LakeFile
+from tidemill.pipelines.lake.core.layout import nullable
 from tidemill.pipelines.lake.interface import NO_VALUE, STAGING
 
 CODEC = "zstd"

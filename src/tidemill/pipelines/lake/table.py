@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.layout import SchemaChanged
+from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.lake.core.contents import LakeFile
+from tidemill.pipelines.lake.core.layout import SchemaChanged
 from tidemill.pipelines.lake.rows import FILE_SCHEMA, GrowingFile
 
 BUCKET = "bucket"

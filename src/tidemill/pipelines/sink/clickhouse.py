@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidemill.model.locations import UnsupportedLocation
-from tidemill.pipelines.core.addresses import TableAddress, parse_address
-from tidemill.pipelines.core.errors import WrongOption
-from tidemill.pipelines.core.section import Section
-from tidemill.pipelines.folder import SinkRun
+from tidemill.pipelines.clickhouse.core.addresses import TableAddress, parse_address
+from tidemill.pipelines.errors import WrongOption
 from tidemill.pipelines.sink.sink_type import SinkType
+from tidemill.pipelines.spec.core.section import Section
+from tidemill.pipelines.spec.folder import SinkRun
 
 if TYPE_CHECKING:
     from tidemill.pipelines.spark.sinks import Rows, RowsWriter

@@ -5,10 +5,10 @@ from posixpath import normpath
 from typing import TYPE_CHECKING
 
 from tidemill.model.locations import UnsupportedLocation, local_path
-from tidemill.pipelines.core.section import Section
-from tidemill.pipelines.core.spec import Format, Sink, Spec
-from tidemill.pipelines.folder import SinkRun
 from tidemill.pipelines.sink.sink_type import SinkType
+from tidemill.pipelines.spec.core.section import Section
+from tidemill.pipelines.spec.core.spec import Format, Sink, Spec
+from tidemill.pipelines.spec.folder import SinkRun
 
 if TYPE_CHECKING:
     from tidemill.pipelines.spark.sinks import Rows, RowsWriter
@@ -48,7 +48,7 @@ class LakeSink(SinkType):
 
     def _check(self, rows: "Rows", run: SinkRun) -> None:
         """Reject rows that the lake cannot store, and a lake with rows of another query."""
-        from tidemill.pipelines.core.layout import check_storable, layout_of
+        from tidemill.pipelines.lake.core.layout import check_storable, layout_of
         from tidemill.pipelines.lake.interface import check_rows
         from tidemill.pipelines.lake.opening import open_lake
         from tidemill.pipelines.spark.lake import check_continues, schema_of

@@ -7,8 +7,8 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING
 
 from tidemill.pipelines import sink as package
-from tidemill.pipelines.folder import SinkRun
 from tidemill.pipelines.sink.sink_type import SinkType
+from tidemill.pipelines.spec.folder import SinkRun
 
 if TYPE_CHECKING:
     from tidemill.pipelines.spark.sinks import Rows, RowsWriter

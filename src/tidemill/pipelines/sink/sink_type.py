@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from tidemill.pipelines.core.section import Section
-from tidemill.pipelines.core.spec import Sink, Spec
-from tidemill.pipelines.folder import SinkRun
+from tidemill.pipelines.spec.core.section import Section
+from tidemill.pipelines.spec.core.spec import Sink, Spec
+from tidemill.pipelines.spec.folder import SinkRun
 
 if TYPE_CHECKING:
     from tidemill.pipelines.spark.sinks import Rows, RowsWriter

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidemill.pipelines.core.section import Section
-from tidemill.pipelines.folder import SinkRun
 from tidemill.pipelines.sink.sink_type import SinkType
+from tidemill.pipelines.spec.core.section import Section
+from tidemill.pipelines.spec.folder import SinkRun
 
 if TYPE_CHECKING:
     from tidemill.pipelines.spark.sinks import Rows, RowsWriter

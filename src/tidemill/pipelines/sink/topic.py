@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidemill.pipelines.core.section import Section
-from tidemill.pipelines.core.sink import check_columns, parse_sink
-from tidemill.pipelines.core.spec import Sink, Spec
-from tidemill.pipelines.folder import SinkRun
 from tidemill.pipelines.sink.sink_type import SinkType
+from tidemill.pipelines.spec.core.section import Section
+from tidemill.pipelines.spec.core.spec import Sink, Spec
+from tidemill.pipelines.spec.folder import SinkRun
+from tidemill.pipelines.topic.core.options import check_columns, parse_sink
 
 if TYPE_CHECKING:
     from tidemill.pipelines.spark.sinks import Rows, RowsWriter

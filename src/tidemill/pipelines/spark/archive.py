@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.client.kafka import KafkaClient
-from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import DATE
-from tidemill.pipelines.core.positions import EARLIEST
+from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.lake.core.contents import DATE
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake, check_rows
+from tidemill.pipelines.source.core.positions import EARLIEST
 from tidemill.pipelines.spark.lake import into_lake, schema_of
 from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries
+from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 BYTES_PER_TRIGGER = 256 * 1024 * 1024
 """The limit of a micro-batch. Files get a good size for readers, and a restart repeats little."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from tidemill.pipelines.core.errors import PipelineError, WrongOption
+from tidemill.pipelines.errors import PipelineError, WrongOption
 from tidemill.pipelines.spark.lake import query_of
 
 DIGITS = 32

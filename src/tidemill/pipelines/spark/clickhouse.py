@@ -12,14 +12,14 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from tidemill.pipelines.core.addresses import TableAddress
-from tidemill.pipelines.core.tables import StageTables, stage_of
+from tidemill.pipelines.clickhouse.core.addresses import TableAddress
+from tidemill.pipelines.clickhouse.core.tables import StageTables, stage_of
 from tidemill.pipelines.spark.lake import query_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemill.pipelines.clickhouse import TargetTable
+    from tidemill.pipelines.clickhouse.target_table import TargetTable
 
 ROWS_PER_INSERT = 100_000
 """ClickHouse writes a file for every insert, so few large inserts are best."""
@@ -37,7 +37,7 @@ class TableTarget:
 
 def into_table(target: TableTarget, checkpoint: Path) -> Callable[[DataFrame, int], None]:
     """The function for foreachBatch."""
-    from tidemill.pipelines.clickhouse import TargetTable  # noqa: PLC0415 - loaded only where it is used
+    from tidemill.pipelines.clickhouse.target_table import TargetTable  # noqa: PLC0415 - loaded only where it is used
 
     address = target.address
 
@@ -61,7 +61,7 @@ def into_table(target: TableTarget, checkpoint: Path) -> Callable[[DataFrame, in
 
 def send(table: "TargetTable", attempt: str, sender: str, batches: Iterator["pa.RecordBatch"]) -> int:
     """Insert rows and return their number. The same rows always give the same inserts."""
-    from tidemill.pipelines.clickhouse import portions  # noqa: PLC0415 - as above
+    from tidemill.pipelines.clickhouse.target_table import portions  # noqa: PLC0415 - as above
 
     total = 0
     for number, rows in enumerate(portions(batches, ROWS_PER_INSERT)):
@@ -76,7 +76,7 @@ def _sending(
     def write(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        from tidemill.pipelines.clickhouse import TargetTable  # noqa: PLC0415 - as above
+        from tidemill.pipelines.clickhouse.target_table import TargetTable  # noqa: PLC0415 - as above
 
         context = TaskContext.get()
         with TargetTable(address, stage) as table:

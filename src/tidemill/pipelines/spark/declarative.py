@@ -20,13 +20,13 @@ from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectG
 from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.spec import Sink, WrongSpec
-from tidemill.pipelines.folder import Folder
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.spark.format import NAME
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.topic import records_of
 from tidemill.pipelines.spark.views import make_views
+from tidemill.pipelines.spec.core.spec import Sink, WrongSpec
+from tidemill.pipelines.spec.folder import Folder
 
 STORAGE = "declarative"
 TOPIC = "topic"

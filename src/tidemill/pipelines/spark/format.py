@@ -10,14 +10,14 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 from pyspark.sql.datasource import DataSourceStreamWriter as SparkStreamWriter
 from pyspark.sql.types import StructType
 
-from tidemill.pipelines.core.errors import WrongOption
-from tidemill.pipelines.core.options import columns_of, parse_source
-from tidemill.pipelines.core.sink import SinkOptions, check_columns, parse_sink
+from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.source.core.options import columns_of, parse_source
 from tidemill.pipelines.spark.schema import columns_in, schema_of
 from tidemill.pipelines.spark.sink import BatchWriter, StreamWriter
 from tidemill.pipelines.spark.source import batch_reader
 from tidemill.pipelines.spark.stream import StreamReader
 from tidemill.pipelines.spark.worker import settled
+from tidemill.pipelines.topic.core.options import SinkOptions, check_columns, parse_sink
 
 NAME = "tidemill"
 

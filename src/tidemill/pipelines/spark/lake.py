@@ -9,8 +9,8 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.lake import LakeFile
+from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.lake.core.contents import LakeFile
 from tidemill.pipelines.lake.interface import CommitStep, Lake, check_rows, never_null
 
 if TYPE_CHECKING:

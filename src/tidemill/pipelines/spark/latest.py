@@ -15,13 +15,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
-from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.errors import WrongOption
-from tidemill.pipelines.core.lake import LakeFile
-from tidemill.pipelines.core.progress import KEYLESS
+from tidemill.pipelines.errors import WrongOption
+from tidemill.pipelines.lake.core.contents import LakeFile
 from tidemill.pipelines.lake.interface import CHECKPOINT, CommitStep, Lake, check_rows, never_null
+from tidemill.pipelines.run.core.progress import KEYLESS
 from tidemill.pipelines.spark.lake import FILES, NAME_DIGITS, query_of, schema_of
 from tidemill.pipelines.spark.queries import OF_COMMANDS, Queries, line_of
+from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.connect import SparkConnectException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, PipelineError
+from tidemill.pipelines.errors import GO_ON, GO_ON_ANEW, PipelineError
 from tidemill.pipelines.spark.quiet_session import LOG
 
 _OURS = re.compile(r"tidemill[\w.]*\.[A-Z]\w*: ([^\n]+)")
@@ -36,7 +36,7 @@ class Queries:
     """The queries of one pipeline by the names of their sinks."""
 
     def __init__(self, running: Mapping[str, StreamingQuery], words: Mapping[str, str] | None = None) -> None:
-        """`words` replace the advice in `core.errors` on how to continue after records were lost."""
+        """`words` replace the advice in `pipelines.errors` on how to continue after records were lost."""
         self._running = dict(running)
         self._words = words or {}
         self._reported: dict[str, str] = {}

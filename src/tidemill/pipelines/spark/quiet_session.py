@@ -15,9 +15,9 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.kubernetes import NAMESPACE, refusal, waiting
-from tidemill.pipelines.core.master import KUBERNETES
+from tidemill.pipelines.errors import PipelineError
+from tidemill.pipelines.run.core.kubernetes import NAMESPACE, refusal, waiting
+from tidemill.pipelines.run.core.master import KUBERNETES
 from tidemill.pipelines.spark.session import session
 
 LOG = "spark.log"

@@ -18,10 +18,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tidemill.pipelines import java
-from tidemill.pipelines.core.errors import PipelineError, WrongOption
-from tidemill.pipelines.core.kubernetes import IMAGE_ADVICE, IMAGES, without_image
-from tidemill.pipelines.core.master import CONNECT, KUBERNETES, check_master, places_of
+from tidemill.pipelines.errors import PipelineError, WrongOption
+from tidemill.pipelines.run import java
+from tidemill.pipelines.run.core.kubernetes import IMAGE_ADVICE, IMAGES, without_image
+from tidemill.pipelines.run.core.master import CONNECT, KUBERNETES, check_master, places_of
 from tidemill.pipelines.spark.jvm_cleanup import kill_children_on_error
 from tidemill.pipelines.spark.queries import line_of
 from tidemill.pipelines.spark.quiet_session import LOG, Say, quiet_session, stderr_into

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemill.pipelines.core.errors import WrongOption
+from tidemill.pipelines.errors import WrongOption
 
 TYPES: dict[str, DataType] = {
     "key": BinaryType(),

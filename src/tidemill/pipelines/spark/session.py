@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tidemill.pipelines import java
+from tidemill.pipelines.run import java
 from tidemill.pipelines.spark.format import TidemillSource
 from tidemill.pipelines.spark.jvm_cleanup import kill_children_on_error
 from tidemill.pipelines.spark.spark_home import PYTHON, quick_home

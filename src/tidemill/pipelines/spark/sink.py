@@ -1,4 +1,4 @@
-"""The batch and streaming writers. `tidemill.pipelines.committing` describes how exactly-once works.
+"""The batch and streaming writers. `tidemill.pipelines.topic.committing` describes how exactly-once works.
 
 Spark makes a new stream writer for every micro-batch on the driver's machine and sends it to the tasks. The micro-batch
 begins there. For the commit Spark makes another writer, from a copy of the data source (see `format`), and passes it
@@ -16,11 +16,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from tidemill.client.kafka import KafkaClient
 from tidemill.model.errors import TidemillError
-from tidemill.pipelines.committing import CommitPlan, Written, abandon, abort_all, begin, commit, commit_all
-from tidemill.pipelines.core.errors import PipelineError
-from tidemill.pipelines.core.sink import SinkOptions
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.spark.checkpoint import sink_of
 from tidemill.pipelines.spark.worker import settled
+from tidemill.pipelines.topic.committing import CommitPlan, Written, abandon, abort_all, begin, commit, commit_all
+from tidemill.pipelines.topic.core.options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskDone:
         """Write the rows of a task."""
-        from tidemill.pipelines.writing import TaskAttempt, TaskWriter  # noqa: PLC0415 - kernels are loaded only where used
+        from tidemill.pipelines.topic.writing import TaskAttempt, TaskWriter  # noqa: PLC0415 - kernels are loaded only where used
 
         context = _context()
         place = TaskAttempt(context.partitionId(), context.attemptNumber())
@@ -84,7 +84,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskDone:
         """Write the rows of a task."""
-        from tidemill.pipelines.writing import TaskAttempt, TaskWriter, write_micro_batch  # noqa: PLC0415 - as above
+        from tidemill.pipelines.topic.writing import TaskAttempt, TaskWriter, write_micro_batch  # noqa: PLC0415 - as above
 
         context = _context()
         place = TaskAttempt(context.partitionId(), context.attemptNumber())

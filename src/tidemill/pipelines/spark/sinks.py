@@ -6,11 +6,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemill.pipelines.core.errors import GO_ON, GO_ON_ANEW, PipelineError, WrongOption
-from tidemill.pipelines.core.spec import Sink, WrongSpec
-from tidemill.pipelines.folder import Folder, SinkRun
+from tidemill.pipelines.errors import GO_ON, GO_ON_ANEW, PipelineError, WrongOption
 from tidemill.pipelines.spark.queries import Queries, line_of
 from tidemill.pipelines.spark.views import make_views
+from tidemill.pipelines.spec.core.spec import Sink, WrongSpec
+from tidemill.pipelines.spec.folder import Folder, SinkRun
 
 LOST_ADVICE = "write lost: skip at the source in pipeline.yml to go on with what is there"
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, Not
 
 from tidemill.client.kafka import KafkaClient
-from tidemill.pipelines.core.offsets import OffsetRange
-from tidemill.pipelines.core.options import SourceOptions
-from tidemill.pipelines.core.pushdown import Comparison, Pushed
-from tidemill.pipelines.planning import Planner
+from tidemill.pipelines.source.core.offsets import OffsetRange
+from tidemill.pipelines.source.core.options import SourceOptions
+from tidemill.pipelines.source.core.pushdown import Comparison, Pushed
+from tidemill.pipelines.source.planning import Planner
 from tidemill.pipelines.spark.worker import settled
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TaskReader:
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of a task. Spark may add a task when there is nothing to read; it has no rows."""
-        from tidemill.pipelines.reading import read_task  # noqa: PLC0415 - kernels are loaded only where used
+        from tidemill.pipelines.source.reading import read_task  # noqa: PLC0415 - kernels are loaded only where used
 
         if isinstance(partition, Task):
             with settled():

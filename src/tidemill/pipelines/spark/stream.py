@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 
 from tidemill.client.kafka import GroupOffset, KafkaClient
 from tidemill.model.errors import TidemillError
-from tidemill.pipelines.core.offsets import QueryProgress, worth_a_batch
-from tidemill.pipelines.planning import Planner
+from tidemill.pipelines.source.core.offsets import QueryProgress, worth_a_batch
+from tidemill.pipelines.source.planning import Planner
 from tidemill.pipelines.spark.source import Task, TaskReader
 
 log = logging.getLogger("tidemill.spark")

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.client.timelines import Message, Timeline
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.spark.lake import query_of
 
 MESSAGES = 1_000

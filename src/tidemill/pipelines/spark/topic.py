@@ -1,6 +1,6 @@
 """Writes micro-batches to a topic in every output mode. Spark gives format("tidemill") sinks append mode only.
 
-Driver and tasks do the same as the writers of `sink`, under the same names; see `tidemill.pipelines.committing`.
+Driver and tasks do the same as the writers of `sink`, under the same names; see `tidemill.pipelines.topic.committing`.
 """
 
 import pickle
@@ -13,11 +13,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
 from tidemill.client.kafka import KafkaClient
-from tidemill.pipelines.committing import CommitPlan, abandon, begin, commit
-from tidemill.pipelines.core.sink import COLUMN_TYPES, SinkOptions
-from tidemill.pipelines.core.spec import Sink
 from tidemill.pipelines.spark.lake import query_of
 from tidemill.pipelines.spark.worker import settled
+from tidemill.pipelines.spec.core.spec import Sink
+from tidemill.pipelines.topic.committing import CommitPlan, abandon, begin, commit
+from tidemill.pipelines.topic.core.options import COLUMN_TYPES, SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ def _writing(
     def write(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         import pyarrow as pa  # noqa: PLC0415 - loaded only where they are used
 
-        from tidemill.pipelines.writing import TaskAttempt, write_micro_batch  # noqa: PLC0415 - as above
+        from tidemill.pipelines.topic.writing import TaskAttempt, write_micro_batch  # noqa: PLC0415 - as above
 
         context = TaskContext.get()
         place = TaskAttempt(context.partitionId(), context.attemptNumber()) if context else TaskAttempt(0)

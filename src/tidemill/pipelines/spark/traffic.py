@@ -8,9 +8,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
-from tidemill.pipelines.core.broker import KafkaBroker
-from tidemill.pipelines.core.errors import PipelineError
+from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.spark.queries import line_of
+from tidemill.pipelines.spec.core.broker import KafkaBroker
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,11 +8,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 
-from tidemill.pipelines.core.options import MAX_BYTES
-from tidemill.pipelines.core.progress import BROKEN, NEWEST
-from tidemill.pipelines.core.spec import Expectation, Format, Lost, Otherwise, Source, WrongSpec
-from tidemill.pipelines.folder import Folder, TransformationStep
+from tidemill.pipelines.run.core.progress import BROKEN, NEWEST
+from tidemill.pipelines.source.core.options import MAX_BYTES
 from tidemill.pipelines.spark.queries import line_of
+from tidemill.pipelines.spec.core.spec import Expectation, Format, Lost, Otherwise, Source, WrongSpec
+from tidemill.pipelines.spec.folder import Folder, TransformationStep
 
 KEY, TIMESTAMP = "_key", "_timestamp"
 """The columns that JSON sources have in addition to their schema. They belong to the record, not to its value."""

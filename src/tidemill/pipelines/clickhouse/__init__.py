@@ -1,0 +1,1 @@
+"""Tables of ClickHouse, on servers or in the embedded engine chDB."""

@@ -1,0 +1,1 @@
+"""Decisions on tables that need no I/O: addresses, column types and statements."""

@@ -1,0 +1,1 @@
+"""Reads topics: plans which offsets a query reads next, and reads them as rows."""
