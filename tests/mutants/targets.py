@@ -8,10 +8,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "client": ("tests/unit/client/parallel", "tests/integration/test_parallel.py"),
     "groups": ("tests/unit/groups", "tests/scenarios/test_groups.py"),
     "records": ("tests/unit/records", "tests/fuzz/test_batches.py"),
-    "scheduling": ("tests/unit/broker",),
-    "sql": ("tests/unit/broker",),
     "streams": ("tests/unit/streams", "tests/simulation/test_replicas.py"),
-    "timelines": ("tests/unit/timelines", "tests/unit/timelines_shell"),
     "transactions": ("tests/unit/transactions", "tests/scenarios/test_transactions.py"),
     "wire": ("tests/unit/wire", "tests/fuzz/test_frames.py"),
 }

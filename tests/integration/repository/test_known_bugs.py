@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "concepts" / "known-bugs.md"
 BUGS = range(1, 23)
 ATTACKS = "## Found by attacking Tidemill"

@@ -1,7 +1,7 @@
 """Numbers, versions and headers of a talk with a broker."""
 
 import pytest
-from tests.unit.client.raw.talk import conversation, heard_by_the_door
+from tests.unit.client.kafka.server_side import conversation, read_by_the_server
 
 from tidemill.client.kafka import apis
 from tidemill.client.kafka.apis import API_VERSIONS, LIST_OFFSETS, METADATA, OFFSET_COMMIT, ClientApi
@@ -21,7 +21,7 @@ def test_every_version_of_every_api_can_be_written_and_read_back(api: ClientApi)
         return  # written by hand, and tested beside it
     for version in range(api.low, api.high + 1):
         talk = conversation(api, version)
-        header, frame = heard_by_the_door(talk, plain(api, {}))
+        header, frame = read_by_the_server(talk, plain(api, {}))
         assert (header.key, header.version, header.correlation, header.client_id) == (api.key, version, 0, "me")
         assert read_body(header, frame) == compose(request_class(api.key, version), {})
 
@@ -30,7 +30,7 @@ def test_nested_values_reach_the_door_in_every_version() -> None:
     entry = {"partition_index": 3, "committed_offset": 77, "committed_metadata": "m"}
     fields = {"group_id": "g", "topics": [{"name": "t", "partitions": [entry]}]}
     for version in range(OFFSET_COMMIT.low, OFFSET_COMMIT.high + 1):
-        header, frame = heard_by_the_door(conversation(OFFSET_COMMIT, version), plain(OFFSET_COMMIT, fields))
+        header, frame = read_by_the_server(conversation(OFFSET_COMMIT, version), plain(OFFSET_COMMIT, fields))
         request = read_body(header, frame)
         (topic,) = request.topics
         assert (request.group_id, topic.name, topic.partitions[0].committed_offset) == ("g", "t", 77)

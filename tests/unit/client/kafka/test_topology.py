@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.client.raw.talk import written
+from tests.unit.client.kafka.server_side import written
 
 from tidemill.client.kafka.apis import METADATA
 from tidemill.client.kafka.protocol import compose

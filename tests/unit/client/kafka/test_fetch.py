@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.record_batches import sample
-from tests.unit.client.raw.talk import answer, conversation, heard_by_the_door
+from tests.unit.client.kafka.server_side import answer, conversation, read_by_the_server
 
 from tidemill.client.kafka.apis import FETCH, PRODUCE
 from tidemill.client.kafka.fetch import FetchedBatches, FetchPosition, fetch_request, fetched
@@ -25,7 +25,7 @@ produce_versions = pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE
 @fetch_versions
 def test_the_door_reads_the_fetch_that_was_meant(version: int) -> None:
     wanted = FetchPosition(offset=2**40, max_bytes=12345, committed=True, max_wait_ms=17, min_bytes=3)
-    header, frame = heard_by_the_door(conversation(FETCH, version), fetch_request(ORDERS, wanted))
+    header, frame = read_by_the_server(conversation(FETCH, version), fetch_request(ORDERS, wanted))
     request = read_fetch(frame, header.body, version)
     assert request.topics == [("orders", [FetchPartition(5, -1, 2**40, 12345)])]
     assert (request.replica_id, request.max_wait_ms, request.min_bytes, request.max_bytes) == (-1, 17, 3, 12345)
@@ -77,7 +77,7 @@ def test_damaged_answers_to_fetch_are_refused_and_nothing_worse(version: int, da
 def test_the_door_reads_the_batches_that_were_sent(version: int) -> None:
     batches = {TopicPartition("a", 0): b"first" * 99, ORDERS: b"second", TopicPartition("a", 7): b"third"}
     request = produce_request(batches, acks=-1, timeout_ms=1500, transactional_id="tx" if version % 2 else None)
-    header, frame = heard_by_the_door(conversation(PRODUCE, version), request)
+    header, frame = read_by_the_server(conversation(PRODUCE, version), request)
     read = read_produce(frame, header.body, version)
     assert (read.transactional_id, read.acks, read.timeout_ms) == ("tx" if version % 2 else None, -1, 1500)
     found = {

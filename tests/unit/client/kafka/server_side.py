@@ -16,7 +16,7 @@ def conversation(api: ClientApi, version: int) -> Conversation:
     return talk
 
 
-def heard_by_the_door(talk: Conversation, request: Request) -> tuple[Header, bytes]:
+def read_by_the_server(talk: Conversation, request: Request) -> tuple[Header, bytes]:
     """The header as the server parses it, and the whole frame."""
     _, buffers = talk.ask(request)
     sent = b"".join(buffers)

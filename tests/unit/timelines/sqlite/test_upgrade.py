@@ -14,7 +14,7 @@ from tidemill.timelines.core.timeline import Purge
 from tidemill.timelines.sqlite import SqliteStore, open_store, upgrade
 from tidemill.timelines.sqlite.tables import INLINE_BYTES_MAX, VERSION
 
-FILES = Path(__file__).parent / "files"
+FILES = Path(__file__).parent
 NOW = 1_000_020
 LAST_SEQ = 17
 # As the earlier versions showed them, but for the bodies: id, seq, due, scheduled, holder, token, version, attempts.
