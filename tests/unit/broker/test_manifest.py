@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from tests.support.broker_worlds import batch_of, running
 from tests.support.shared_store import Store
-from tests.unit.broker.test_broker_disk import SmallDisk, member, until_known
+from tests.unit.broker.small_disk import SmallDisk, member, until_known
 
 from tidemill.app.data_directory import DataDirectory
 from tidemill.app.thread import NodeThread

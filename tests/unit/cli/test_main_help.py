@@ -1,12 +1,10 @@
-"""Every command teaches: help with an example, the same words for the same things."""
+"""Every command's help has an example and explains every parameter."""
 
 from typing import Any
 
 import pytest
 
 from tidemill.cli.completion import tree
-from tidemill.cli.connection import pairs
-from tidemill.cli.errors import WrongUse
 from tidemill.cli.main import COMMANDS
 
 
@@ -31,10 +29,3 @@ def test_help_has_an_example_of_the_command_itself(path: str, command: Any) -> N
 def test_every_parameter_is_explained(path: str, command: Any) -> None:
     unexplained = [each.name for each in command.params if not each.help and each.name != "help"]
     assert unexplained == [], path
-
-
-def test_pairs() -> None:
-    assert pairs(["a=1", "b=x=y", "c="], "--config") == {"a": "1", "b": "x=y", "c": ""}
-    for wrong in ("a", "=1", ""):
-        with pytest.raises(WrongUse, match="is not name=value"):
-            pairs([wrong], "--config")

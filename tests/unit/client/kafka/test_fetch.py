@@ -1,4 +1,4 @@
-"""Fetch and Produce by hand: what is written is what the door reads, and the other way round, in every version."""
+"""Fetch by hand: the server reads what the client writes, and the client its response, in every version."""
 
 from contextlib import suppress
 
@@ -8,18 +8,15 @@ from hypothesis import strategies as st
 from tests.support.record_batches import sample
 from tests.unit.client.kafka.server_side import answer, conversation, read_by_the_server
 
-from tidemill.client.kafka.apis import FETCH, PRODUCE
+from tidemill.client.kafka.apis import FETCH
 from tidemill.client.kafka.fetch import FetchedBatches, FetchPosition, fetch_request, fetched
-from tidemill.client.kafka.produce import Produced, produce_request, produced
-from tidemill.model.errors import MessageTooLarge, NotLeaderOrFollower, ProtocolViolation, TidemillError
+from tidemill.model.errors import NotLeaderOrFollower, TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import build_batch
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchPartition, read_fetch, write_fetch
-from tidemill.wire.kafka.produce import ProduceOutcome, read_produce, write_produce
 
 ORDERS = TopicPartition("orders", 5)
 fetch_versions = pytest.mark.parametrize("version", range(FETCH.low, FETCH.high + 1))
-produce_versions = pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE.high + 1))
 
 
 @fetch_versions
@@ -71,39 +68,3 @@ def test_damaged_answers_to_fetch_are_refused_and_nothing_worse(version: int, da
     body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     with suppress(TidemillError):
         fetched(answer(FETCH, version, bytes(body[: data.draw(st.integers(0, len(body)))])), FetchPosition(0))
-
-
-@produce_versions
-def test_the_door_reads_the_batches_that_were_sent(version: int) -> None:
-    batches = {TopicPartition("a", 0): b"first" * 99, ORDERS: b"second", TopicPartition("a", 7): b"third"}
-    request = produce_request(batches, acks=-1, timeout_ms=1500, transactional_id="tx" if version % 2 else None)
-    header, frame = read_by_the_server(conversation(PRODUCE, version), request)
-    read = read_produce(frame, header.body, version)
-    assert (read.transactional_id, read.acks, read.timeout_ms) == ("tx" if version % 2 else None, -1, 1500)
-    found = {
-        TopicPartition(str(topic), part.partition): bytes(part.records or b"")
-        for topic, parts in read.topics
-        for part in parts
-    }
-    assert found == {partition: bytes(batch) for partition, batch in batches.items()}
-
-
-@produce_versions
-def test_what_became_of_each_batch_is_read_back(version: int) -> None:
-    outcomes = [
-        ProduceOutcome(5, 0, 1000, 1_700_000_000_123, 3),
-        ProduceOutcome(6, MessageTooLarge.code, error_message="too big by far"),
-        ProduceOutcome(7, 46),
-    ]
-    found = produced(answer(PRODUCE, version, bytes(write_produce(version, [("orders", outcomes)]))))
-    assert found[ORDERS] == Produced(1000, 1_700_000_000_123, 3 if version >= 5 else -1)
-    refused = found[TopicPartition("orders", 6)]
-    assert isinstance(refused, MessageTooLarge)
-    assert str(refused) == ("too big by far" if version >= 8 else str(MessageTooLarge()))
-    assert found[TopicPartition("orders", 7)] == Produced()  # a batch that was there already is written
-
-
-def test_an_answer_about_something_else_is_refused() -> None:
-    body = b"".join(write_fetch(12, [("a", [FetchOutcome(0)]), ("b", [FetchOutcome(0)])]))
-    with pytest.raises(ProtocolViolation):
-        fetched(answer(FETCH, 12, body), FetchPosition(0))

@@ -1,67 +1,18 @@
-"""What may be asked, decided on trees: every node has to be on a list, and names mean what they say."""
-
-from typing import Any
+"""The allowlist of queries: every node of the syntax tree must be on it, and every name must be defined."""
 
 import pytest
-
-from tidemill.sql.core.allowlist import KnownFunction, Reference, Vocabulary, check
-from tidemill.sql.core.errors import SqlRefused
-from tidemill.sql.core.pruning import columns_in, wanted
-
-COLUMNS = ("topic", "partition", "offset", "timestamp", "value")
-TABLES = {"messages": (*COLUMNS, "key"), "partitions": ("topic", "partition", "end_offset")}
-VOCABULARY = Vocabulary(
-    [
-        KnownFunction("sum", "", aggregates=True, alias_to="", is_own=True),
-        KnownFunction("tuple", "Tuple", aggregates=False, alias_to="", is_own=True),
-        KnownFunction("plus", "Arithmetic", aggregates=False, alias_to="", is_own=True),
-        KnownFunction("equals", "Comparison", aggregates=False, alias_to="", is_own=True),
-        KnownFunction("in", "Comparison", aggregates=False, alias_to="", is_own=True),
-        KnownFunction("and", "Logical", aggregates=False, alias_to="", is_own=True),
-        KnownFunction("add", "", aggregates=False, alias_to="plus", is_own=True),
-        KnownFunction("file", "Other", aggregates=False, alias_to="", is_own=True),
-        KnownFunction("FILE", "Arithmetic", aggregates=False, alias_to="", is_own=True),
-        KnownFunction("readIt", "", aggregates=False, alias_to="file", is_own=True),
-        KnownFunction("mine", "Arithmetic", aggregates=False, alias_to="", is_own=False),
-        KnownFunction("aiGenerate", "AI", aggregates=False, alias_to="", is_own=True),
-    ],
-    ["If", "Array", "OrNull"],
+from tests.unit.sql.core.trees import (
+    VOCABULARY,
+    Node,
+    asked,
+    function,
+    identifier,
+    literal,
+    select,
+    table,
 )
-Node = dict[str, Any]
 
-
-def identifier(*parts: str) -> Node:
-    return {"type": "Identifier", "name": ".".join(parts), **({"name_parts": list(parts)} if len(parts) > 1 else {})}
-
-
-def literal(value: Any) -> Node:
-    kind = {str: "String", int: "UInt64", list: "Array"}[type(value)]
-    inner = [literal(each)["value"] for each in value] if isinstance(value, list) else value
-    return {"type": "Literal", "value": {"field_type": kind, "value": inner}}
-
-
-def function(name: str, *arguments: Node) -> Node:
-    return {"type": "Function", "name": name, "arguments": {"type": "ExpressionList", "children": list(arguments)}}
-
-
-def table(*parts: str, **more: Any) -> Node:
-    named = {"type": "TableIdentifier", "name": ".".join(parts)} | ({"name_parts": parts} if len(parts) > 1 else {})
-    return {"type": "TableExpression", "database_and_table_name": named, **more}
-
-
-def select(*shown: Node, source: Node | None = None, **more: Any) -> Node:
-    element = {"type": "TablesInSelectQueryElement", "table_expression": source or table("messages")}
-    query = {
-        "type": "SelectQuery",
-        "select": {"type": "ExpressionList", "children": list(shown)},
-        "tables": {"type": "TablesInSelectQuery", "children": [element]},
-        **more,
-    }
-    return {"type": "SelectWithUnionQuery", "list_of_selects": {"type": "ExpressionList", "children": [query]}}
-
-
-def asked(tree: Node) -> list[Reference]:
-    return check(tree, VOCABULARY, TABLES)
+from tidemill.sql.core.errors import SqlRefused
 
 
 @pytest.mark.parametrize("name", ["sum", "SUM", "sumIf", "sumIfOrNull", "sumArrayIf", "plus", "add"])
@@ -161,41 +112,3 @@ def test_a_reference_is_replaced_by_rows() -> None:
     expression = tree["list_of_selects"]["children"][0]["tables"]["children"][0]["table_expression"]
     assert expression["subquery"]["alias"] == "messages"
     assert "database_and_table_name" not in expression
-
-
-def test_only_the_columns_that_are_named() -> None:
-    assert columns_in(select(identifier("m", "offset")), COLUMNS) == ("offset",)
-    assert columns_in(select(function("sum")), COLUMNS) == ()
-    assert columns_in(select({"type": "Asterisk"}), COLUMNS) == COLUMNS
-
-
-def test_only_the_partitions_that_conditions_leave() -> None:
-    topic = function("equals", literal("a"), identifier("topic"))
-    index = function("in", identifier("messages", "partition"), literal([1, 2]))
-    tree = select(identifier("offset"), where=function("and", topic, function("and", index)))
-    found = wanted(tree, asked(tree)[0])
-    assert (found.topics, found.partitions, found.since) == (frozenset({"a"}), frozenset({1, 2}), None)
-    assert [found.has("a", 1), found.has("a", 3), found.has("b", 1)] == [True, False, False]
-
-
-def test_only_the_offsets_that_conditions_leave() -> None:
-    bounds = (
-        {"type": "Function", "name": name, "arguments": {"children": [identifier("offset"), literal(at)]}}
-        for name, at in (("greater", 5), ("greaterOrEquals", 7), ("less", 9))
-    )
-    tree = select(identifier("offset"), where=function("and", *bounds))
-    reference = Reference("messages", table("messages"), tree["list_of_selects"]["children"][0])
-    assert wanted(tree, reference).first_offset == 7
-
-
-def test_an_alias_that_takes_the_place_of_a_column_is_no_reason_to_read_less() -> None:
-    shown = {**identifier("key"), "alias": "topic"}
-    tree = select(shown, where=function("equals", identifier("topic"), literal("a")))
-    assert wanted(tree, asked(tree)[0]).topics is None
-
-
-def test_a_condition_on_one_side_of_a_choice_is_no_reason_to_read_less() -> None:
-    either = {"type": "Function", "name": "or", "arguments": {"children": [identifier("topic"), literal("a")]}}
-    tree = select(identifier("offset"), where=either)
-    reference = Reference("messages", table("messages"), tree["list_of_selects"]["children"][0])
-    assert wanted(tree, reference).topics is None

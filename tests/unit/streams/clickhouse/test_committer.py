@@ -1,46 +1,18 @@
-"""Who may write a partition on servers: the next claim, and inserts that are refused in part."""
+"""Inserts that a server refuses in part or in doubt."""
 
 import asyncio
 import itertools
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tidemill.model.errors import KafkaStorageError, NotLeaderOrFollower
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
-from tidemill.streams.clickhouse.claims import NUMBER_BITS, SINCE_S, claim_after
 from tidemill.streams.clickhouse.committer import BrokerRun, Committer
 from tidemill.streams.clickhouse.errors import EngineRefused, EngineUncertain
 from tidemill.streams.clickhouse.rows import BatchRows
-from tidemill.streams.clickhouse.schema import DELETED_TOPIC, TAKEN_OVER
+from tidemill.streams.clickhouse.schema import TAKEN_OVER
 from tidemill.streams.clickhouse.statements import PartitionRef
 from tidemill.streams.clickhouse.url import Server, ServerLayout
-
-NOW_S = SINCE_S + 1000
-
-
-def test_a_later_epoch_takes_over_and_an_earlier_one_does_not() -> None:
-    first = claim_after(None, 0, NOW_S)
-    assert first == 1000
-    assert claim_after(first, 0, NOW_S) == 1001, "the same epoch, another process"
-    second = claim_after(first, 1, NOW_S)
-    assert second == (1 << NUMBER_BITS) + 1000
-    assert claim_after(second, 0, NOW_S + 500) is None
-    assert claim_after(DELETED_TOPIC, 2**31 - 1, NOW_S) is None, "nobody leads a topic that was deleted"
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(SINCE_S - 10, SINCE_S + 50))))
-def test_claims_only_grow(wishes: list[tuple[int, int]]) -> None:
-    known: int | None = None
-    epoch = 0
-    for wanted, now_s in wishes:
-        taken = claim_after(known, wanted, now_s)
-        assert (taken is None) == (wanted < epoch)
-        if taken is not None:
-            assert known is None or taken > known
-            known, epoch = taken, max(epoch, wanted)
 
 
 class Servers:

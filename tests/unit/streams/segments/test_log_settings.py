@@ -1,4 +1,4 @@
-"""Settings of segments that show in files: removed ones stay a while, new ones reserve room, old ones end apart."""
+"""Topic settings that show in segment files: delay of deletions, preallocation, roll jitter."""
 
 from collections.abc import Mapping
 from random import Random
@@ -8,7 +8,6 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.streams.opener import opener
 from tidemill.streams.partition import Partition
 from tidemill.streams.segments import SegmentLog, SegmentStore
-from tidemill.streams.segments.removed import RemovedFiles
 from tidemill.testing.faults import Fault, SimDisk
 
 NOW = 1_700_000_000_000
@@ -31,17 +30,6 @@ async def fill(log: Partition, count: int) -> None:
 
 def ending(disk: SimDisk, end: str) -> list[str]:
     return [name for name in disk.list("t/0") if name.endswith(end)]
-
-
-def test_removed_files_wait_from_the_first_sweep_on() -> None:
-    removed = RemovedFiles()
-    removed.add(["a", "b"])
-    assert removed.due(1000, 60) == []
-    removed.add(["c"])
-    assert removed.due(1059, 60) == []
-    assert removed.due(1060, 60) == ["a", "b"]
-    assert removed.due(1119, 60) == ["c"]
-    assert removed.due(9999, 60) == []
 
 
 async def test_segments_before_the_start_keep_their_bytes_for_the_delay() -> None:
