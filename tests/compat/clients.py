@@ -8,6 +8,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, NamedTuple, Protocol
 
 WAIT_S = 60
@@ -183,20 +184,16 @@ class KafkaPython:
     def create_topic(self, topic: str, partitions: int) -> None:
         from kafka.admin import NewTopic
 
-        admin = self._admin()
-        admin.create_topics([NewTopic(topic, partitions, 1)])
-        admin.close()
+        with closing(self._admin()) as admin:
+            admin.create_topics([NewTopic(topic, partitions, 1)])
 
     def topics(self) -> set[str]:
-        admin = self._admin()
-        found = set(admin.list_topics())
-        admin.close()
-        return found
+        with closing(self._admin()) as admin:
+            return set(admin.list_topics())
 
     def delete_topic(self, topic: str) -> None:
-        admin = self._admin()
-        admin.delete_topics([topic])
-        admin.close()
+        with closing(self._admin()) as admin:
+            admin.delete_topics([topic])
 
     def produce(
         self, topic: str, partition: int, records: Sequence[Sent], *, codec: str = "none", idempotent: bool = False
@@ -210,21 +207,23 @@ class KafkaPython:
             acks="all",
             linger_ms=5,
         )
-        futures = [
-            producer.send(
-                topic,
-                record.value,
-                key=record.key,
-                partition=partition,
-                headers=list(record.headers),
-                timestamp_ms=record.timestamp,
-            )
-            for record in records
-        ]
-        producer.flush(WAIT_S)
-        for future in futures:
-            future.get(WAIT_S)
-        producer.close(WAIT_S)
+        try:
+            futures = [
+                producer.send(
+                    topic,
+                    record.value,
+                    key=record.key,
+                    partition=partition,
+                    headers=list(record.headers),
+                    timestamp_ms=record.timestamp,
+                )
+                for record in records
+            ]
+            producer.flush(WAIT_S)
+            for future in futures:
+                future.get(WAIT_S)
+        finally:
+            producer.close(WAIT_S)
 
     def _consumer(self) -> Any:
         from kafka import KafkaConsumer

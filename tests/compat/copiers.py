@@ -123,7 +123,11 @@ def copy_with_kafka_python(job: Job) -> None:
         made = KafkaProducer(
             bootstrap_servers=job.bootstrap, transactional_id=job.name, reconnect_backoff_max_ms=RECONNECT_MS
         )
-        made.init_transactions()
+        try:
+            made.init_transactions()
+        except KafkaError:
+            made.close(0)
+            raise
         return made
 
     def rewind() -> int:

@@ -168,8 +168,10 @@ def test_a_server_that_is_down_takes_only_its_own_partitions_along(world: World)
     world.send("halved", 1, 3, "on")
     # Java's producer and kafka-python take a partition that has a leader; librdkafka only tries twice.
     unkeyed = KafkaProducer(bootstrap_servers=world.broker.bootstrap_servers, acks="all")
-    went = [unkeyed.send("halved", b"anywhere").get(WAIT_S).partition for _ in range(10)]
-    unkeyed.close()
+    try:
+        went = [unkeyed.send("halved", b"anywhere").get(WAIT_S).partition for _ in range(10)]
+    finally:
+        unkeyed.close()
     assert set(went) <= {0, 1}
     world.second.start()
     eventually(lambda: world.leaders("halved") == [0, 0, 0, 0], "the partitions of the server are led again")

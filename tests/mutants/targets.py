@@ -9,10 +9,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "groups": ("tests/unit/groups", "tests/scenarios/test_groups.py"),
     "pipelines": ("tests/unit/pipelines", "tests/unit/cli/test_pipeline.py"),
     "records": ("tests/unit/records", "tests/fuzz/test_batches.py"),
-    "scheduling": ("tests/unit/broker",),
-    "sql": ("tests/unit/broker",),
     "streams": ("tests/unit/streams", "tests/simulation/test_replicas.py"),
-    "timelines": ("tests/unit/timelines", "tests/unit/timelines_shell"),
     "transactions": ("tests/unit/transactions", "tests/scenarios/test_transactions.py"),
     "wire": ("tests/unit/wire", "tests/fuzz/test_frames.py"),
 }

@@ -162,24 +162,21 @@ async def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
 
     async def scenario() -> list[int]:
         producer = AIOKafkaProducer(bootstrap_servers=brokers.bootstrap, enable_idempotence=True)
-        await producer.start()
-        for number in range(30):
-            await producer.send_and_wait("asyncio", b"%d" % number, partition=number % 3)
-        await read(30)
-        await asyncio.to_thread(brokers.kill, leader)
-        for number in range(30, 60):
-            await producer.send_and_wait("asyncio", b"%d" % number, partition=number % 3)
-        await producer.stop()
+        async with producer:
+            for number in range(30):
+                await producer.send_and_wait("asyncio", b"%d" % number, partition=number % 3)
+            await read(30)
+            await asyncio.to_thread(brokers.kill, leader)
+            for number in range(30, 60):
+                await producer.send_and_wait("asyncio", b"%d" % number, partition=number % 3)
         return await read(30)
 
     async def read(count: int) -> list[int]:
         consumer = AIOKafkaConsumer(
             "asyncio", bootstrap_servers=brokers.bootstrap, group_id="aio", auto_offset_reset="earliest"
         )
-        await consumer.start()
-        found = [int((await consumer.getone()).value) for _ in range(count)]
-        await consumer.stop()
-        return sorted(found)
+        async with consumer:
+            return sorted([int((await consumer.getone()).value) for _ in range(count)])
 
     try:
         assert await asyncio.wait_for(scenario(), 2 * WAIT_S) == list(range(30, 60))

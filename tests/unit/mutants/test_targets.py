@@ -22,7 +22,7 @@ SOURCE = ROOT / "src"
         ("tidemill/wire/grpc/broker_pb2_grpc.py", False),
         ("tidemill/groups/core/__init__.py", False),
         ("tidemill/groups/coordinator.py", False),
-        ("tidemill/client/raw/client.py", False),
+        ("tidemill/client/kafka/client.py", False),
         ("tidemill/settings.py", False),
         ("another/groups/core/records.py", False),
     ],

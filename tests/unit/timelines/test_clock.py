@@ -1,65 +1,87 @@
-"""The store's clock: it never jumps and never goes back, whatever the wall clock does."""
+"""Timelines while the wall clock is in doubt: no lease, no delay counted from a wrong time."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+import random
 
-from tidemill.timelines.core.clock import DRIFT_MS_MAX, HOLD_MS, StoreClock
+import pytest
 
+from tidemill.model.timeline_errors import ClockInDoubt
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.header import read_header
+from tidemill.scheduling.core.batch_split import DELAY_MS, DELIVER_AT, split_batch
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.core.clock import HOLD_MS
+from tidemill.timelines.health import HealthMonitor, TimelinesState
 
-def test_it_follows_the_steady_clock() -> None:
-    clock = StoreClock(1_000_000, 50)
-    assert clock.now(1_000_010, 60) == 1_000_010
-    assert not clock.drifting
-
-
-def test_a_jump_forward_is_not_followed_until_it_has_lasted() -> None:
-    clock = StoreClock(1_000_000, 0)
-    assert clock.now(1_000_000 + 120_000, 0) == 1_000_000
-    assert clock.drifting
-    assert clock.drift_ms == 120_000
-    assert clock.now(1_000_000 + 121_000, 1_000) == 1_001_000
-    assert clock.now(1_120_000 + HOLD_MS, HOLD_MS) == 1_120_000 + HOLD_MS
-    assert not clock.drifting
+NS = 1_000_000
 
 
-def test_a_jump_that_is_taken_back_leaves_no_trace() -> None:
-    clock = StoreClock(1_000_000, 0)
-    clock.now(1_120_000, 0)
-    assert clock.now(1_002_000, 2_000) == 1_002_000
-    assert not clock.drifting
+class Doubt:
+    """A wall clock with reasons to doubt it."""
+
+    def __init__(self) -> None:
+        self.why: tuple[str, ...] = ()
+        self.has_base = True
+        self.store_ms: list[int] = []
+
+    def reasons(self) -> tuple[str, ...]:
+        return self.why
+
+    def read_store(self, their_ms: int) -> None:
+        self.store_ms.append(their_ms)
 
 
-def test_after_a_jump_back_time_stands_still_until_the_wall_has_caught_up() -> None:
-    clock = StoreClock(1_000_000, 0)
-    clock.now(880_000, 0)
-    believed = clock.now(880_000 + HOLD_MS, HOLD_MS)
-    assert believed == 1_000_000
-    assert clock.now(999_000, 119_000) == 1_000_000
-    assert clock.drifting  # what it calls due is not due yet by the calendar
-    assert clock.now(1_000_500, 120_500) == 1_000_500
-    assert not clock.drifting
+def test_nothing_is_leased_while_the_clock_is_in_doubt() -> None:
+    doubt = Doubt()
+    guard = HealthMonitor(Clock(lambda: 10**15, lambda: 10**12), random.Random(1), trust=doubt)
+    guard.activate(active=True)
+    assert not guard.check()
+    doubt.why = ("the wall clock is +30 d after the last time",)
+    assert guard.check()
+    assert not guard.may_lease
+    assert guard.health().reasons == doubt.why
+    doubt.why = ()
+    assert guard.check()
+    assert guard.health().state is TimelinesState.HEALTHY
 
 
-def test_small_differences_are_made_up_slowly() -> None:
-    clock = StoreClock(0, 0)
-    wall, steady = DRIFT_MS_MAX, 0
-    clock.now(wall, steady)
-    assert not clock.drifting
-    for _ in range(1_000):
-        wall, steady = wall + 200, steady + 200
-        now = clock.now(wall, steady)
-    assert now == wall
+def test_nothing_is_counted_from_a_time_that_was_never_right() -> None:
+    doubt = Doubt()
+    doubt.has_base = False
+    guard = HealthMonitor(Clock(lambda: 10**15, lambda: 10**12), random.Random(1), trust=doubt)
+    assert not guard.may_count
+    doubted = HealthMonitor(Clock(lambda: 10**15, lambda: 10**12), random.Random(1))
+    doubted.store_drift(5_000)
+    assert not doubted.may_count, "a shared store has another time"
 
 
-@given(st.lists(st.tuples(st.integers(-200_000, 200_000), st.integers(0, 20_000)), max_size=60))
-def test_it_never_goes_back_and_never_runs_ahead_of_both_clocks(steps: list[tuple[int, int]]) -> None:
-    wall, steady = 10**12, 0
-    clock = StoreClock(wall, steady)
-    last = wall
-    highest = wall
-    for jump, passed in steps:
-        wall, steady = wall + jump + passed, steady + passed
-        highest = max(highest + passed, wall)
-        now = clock.now(wall, steady)
-        assert last <= now <= highest
-        last = now
+def test_a_clock_that_is_not_trusted_is_never_taken_over() -> None:
+    wall_ms, steady_ms, trusted = 1_000_000, 5_000, False
+    clock = Clock(lambda: wall_ms * NS, lambda: steady_ms * NS, trusted=lambda: trusted)
+    wall_ms += 3_600_000
+    for _ in range(3):
+        wall_ms, steady_ms = wall_ms + HOLD_MS, steady_ms + HOLD_MS
+        assert clock.now_ms() == 1_000_000 + steady_ms - 5_000
+    trusted = True
+    assert clock.now_ms() == wall_ms
+
+
+def test_a_start_in_doubt_counts_from_the_time_that_is_known() -> None:
+    wall_ms, steady_ms = 9_000_000, 5_000
+    clock = Clock(lambda: wall_ms * NS, lambda: steady_ms * NS, trusted=lambda: False, start_ms=1_000_000)
+    assert clock.now_ms() == 1_000_000
+    wall_ms = 1_000_100  # set right
+    assert clock.now_ms() == 1_000_000
+    assert clock.drift_ms == 0
+
+
+def test_a_delay_is_refused_without_a_time_to_count_from() -> None:
+    def batch(header: str, value: bytes) -> bytearray:
+        return build_batch([NewRecord(b"k", b"v", ((header, value),), 0)])
+
+    delayed = batch(DELAY_MS, b"1000")
+    with pytest.raises(ClockInDoubt, match="in doubt"):
+        split_batch(delayed, read_header(delayed), 0, None)
+    at = batch(DELIVER_AT, b"5000")
+    plan = split_batch(at, read_header(at), 0, None)
+    assert plan is not None
+    assert plan.waiting[0].due_ms == 5_000

@@ -1,0 +1,114 @@
+"""The allowlist of queries: every node of the syntax tree must be on it, and every name must be defined."""
+
+import pytest
+from tests.unit.sql.core.trees import (
+    VOCABULARY,
+    Node,
+    asked,
+    function,
+    identifier,
+    literal,
+    select,
+    table,
+)
+
+from tidemill.sql.core.errors import SqlRefused
+
+
+@pytest.mark.parametrize("name", ["sum", "SUM", "sumIf", "sumIfOrNull", "sumArrayIf", "plus", "add"])
+def test_functions_that_compute(name: str) -> None:
+    assert VOCABULARY.allows(name)
+
+
+@pytest.mark.parametrize("name", ["file", "FILE", "readIt", "mine", "aiGenerate", "unheardOf", "If", "fileIf", ""])
+def test_functions_that_do_more(name: str) -> None:
+    assert not VOCABULARY.allows(name)
+    with pytest.raises(SqlRefused, match="is not allowed"):
+        asked(select(function(name)))
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"type": "DropQuery"},
+        {"type": "ExplainQuery", "query": select(literal(1))},
+        {**select(literal(1)), "out_file": literal("x")},
+        {**select(literal(1)), "format_ast": identifier("CSV")},
+        select(literal(1), settings={"type": "SetQuery"}),
+        select({"type": "QueryParameter", "name": "p"}),
+        select({"type": "ColumnsApplyTransformer", "func_name": "file"}),
+        select(literal(1), source=table("system", "tables")),
+        select(literal(1), source=table("nothing")),
+        select(literal(1), source=table("messages", final=True)),
+        select(literal(1), source={"type": "TableExpression", "table_function": function("url", literal("x"))}),
+        select(function("in", identifier("topic"), identifier("system", "tables"))),
+        select(function("in", identifier("topic"), identifier("topic"))),
+        select(function("plus", identifier("topic"), identifier("unheard_of"))),
+        select(identifier("file")),
+        select({**identifier("file"), "alias": "file"}),
+        select(function("lambda", function("tuple", literal(1)), literal(1))),
+    ],
+)
+def test_what_has_no_place(tree: Node) -> None:
+    with pytest.raises(SqlRefused):
+        asked(tree)
+
+
+def test_a_name_in_with_does_not_hide_a_table() -> None:
+    hiding = {"type": "WithElement", "name": "messages", "subquery": select(literal(1))}
+    with pytest.raises(SqlRefused, match="hides the table"):
+        asked(select(literal(1), **{"with": hiding}))
+    own = {"type": "WithElement", "name": "mine", "subquery": select(literal(1))}
+    assert [each.table for each in asked(select(literal(1), source=table("mine"), **{"with": own}))] == ["messages"]
+
+
+def alias(node: Node, name: str) -> Node:
+    return {**node, "alias": name}
+
+
+def subquery(*shown: Node) -> Node:
+    return {"type": "TableExpression", "subquery": {"type": "Subquery", "children": [select(*shown)]}}
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        select(alias(function("plus"), "file"), group_by={"type": "ExpressionList", "children": [identifier("file")]}),
+        select(function("plus", identifier("file")), source=subquery(alias(literal(1), "file"))),
+        select(function("lambda", function("tuple", identifier("file")), function("plus", identifier("file")))),
+        select(identifier("messages", "topic"), identifier("headers", "key"), alias(literal(1), "headers")),
+    ],
+)
+def test_names_that_the_query_defines(tree: Node) -> None:
+    assert asked(tree) is not None
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        select(function("plus", identifier("file")), source=subquery({"type": "Asterisk"})),
+        select(function("plus", identifier("file"), function("lambda", identifier("file"), literal(1)))),
+        select(
+            function("plus", identifier("file")), where=function("in", literal(1), subquery(literal(1))["subquery"])
+        ),
+        select(identifier("file"), where=function("in", literal(1), subquery(alias(literal(1), "file"))["subquery"])),
+    ],
+)
+def test_a_function_is_not_a_name(tree: Node) -> None:
+    """A name that only another part of the query defines is a function for the engine."""
+    with pytest.raises(SqlRefused, match="column, alias or lambda parameter file does not exist"):
+        asked(tree)
+
+
+def test_a_near_miss_is_told() -> None:
+    with pytest.raises(SqlRefused, match="did you mean partitions"):
+        asked(select(literal(1), source=table("partition")))
+
+
+def test_a_reference_is_replaced_by_rows() -> None:
+    tree = select(literal(1))
+    (reference,) = asked(tree)
+    reference.replace({"type": "SelectWithUnionQuery"})
+    expression = tree["list_of_selects"]["children"][0]["tables"]["children"][0]["table_expression"]
+    assert expression["subquery"]["alias"] == "messages"
+    assert "database_and_table_name" not in expression

@@ -1,0 +1,57 @@
+"""Layouts of servers from URLs."""
+
+from pathlib import Path
+
+import pytest
+
+from tidemill.model.errors import InvalidConfig
+from tidemill.streams.clickhouse.url import PARTITION_MAX, parse
+
+DATA = Path("/var/data")
+
+
+def test_the_embedded_engine_is_in_the_data_directory_unless_told() -> None:
+    layout = parse("chdb:", DATA)
+    assert (layout.embedded, layout.ranged, layout.fsync) == (True, False, True)
+    assert layout.servers[0].path == "/var/data/chdb"
+    elsewhere = parse("chdb:/fast/disk?fsync=false", DATA)
+    assert (elsewhere.servers[0].path, elsewhere.fsync) == ("/fast/disk", False)
+
+
+def test_servers_own_ranges() -> None:
+    layout = parse("clickhouse://me:p%40ss@one,two:9000/shop?ranges=0-49,50-99&cluster=c", DATA)
+    assert [(server.name, server.low, server.high) for server in layout.servers] == [
+        ("one:8123", 0, 49),
+        ("two:9000", 50, PARTITION_MAX),
+    ]
+    assert (layout.username, layout.password, layout.database, layout.cluster) == ("me", "p@ss", "shop", "c")
+    assert [layout.owner_of(partition) for partition in (0, 49, 50, 99, 100)] == [0, 0, 1, 1, 1]
+    assert parse("clickhouse://one,two,three", DATA).owner_of(70) == 1
+
+
+def test_partitions_of_a_spread_topic_are_dealt_to_as_many_servers_as_there_were_at_its_creation() -> None:
+    layout = parse("clickhouse://one,two,three", DATA)
+    assert [layout.owner_of(partition, 2) for partition in range(5)] == [0, 1, 0, 1, 0]
+    with pytest.raises(InvalidConfig, match="spread over 4 ClickHouse servers, but --streams names 3"):
+        layout.owner_of(0, 4)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://one",
+        "clickhouse://",
+        "clickhouse://one:port",
+        "clickhouse://one?fsync=false",
+        "clickhouse://one,two?ranges=0-49",
+        "clickhouse://one,two?ranges=0-49,51-99",
+        "clickhouse://one,two?ranges=1-49,50-99",
+        "clickhouse://one,two?ranges=a-b,50-99",
+        "chdb:?fsync=perhaps",
+        "chdb:?ranges=0-1",
+        "clickhouse://one?ca=/no/such/file.pem",
+    ],
+)
+def test_what_is_wrong_with_a_url_is_said(url: str) -> None:
+    with pytest.raises(InvalidConfig):
+        parse(url, DATA)
