@@ -77,6 +77,9 @@ bench: setup ## run every benchmark and print the machine and the ratios
 chaos: setup system ## 15 minutes of faults on three brokers and etcd; counts lost and duplicated records (ARGS="minutes seed")
 	$(BIN)/python -m tests.chaos.run $(ARGS)
 
+mutants: setup ## mutation tests of the cores, records, wire and the parallel client (ARGS="--seed 1 --count 40")
+	$(BIN)/python -m tests.mutants.run $(ARGS)
+
 docs: setup ## build the documentation site in site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
