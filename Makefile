@@ -81,6 +81,9 @@ chaos: setup system ## 15 minutes of faults on three brokers and etcd; counts lo
 fuzz: setup ## hours of coverage-guided fuzzing (ARGS="--seconds 3600 [TARGET ...]")
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
+mutants: setup ## mutation tests of the cores, records, wire and the parallel client (ARGS="--seed 1 --count 40")
+	$(BIN)/python -m tests.mutants.run $(ARGS)
+
 docs: setup ## build the documentation site in site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"

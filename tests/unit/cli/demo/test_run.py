@@ -8,7 +8,7 @@ from tests.unit.cli.demo.snapshots import LATER
 
 from tidemill.cli.demo import run
 from tidemill.cli.errors import CommandFailed
-from tidemill.settings import Address
+from tidemill.model.addresses import Address
 
 
 def test_what_must_not_happen_fails() -> None:

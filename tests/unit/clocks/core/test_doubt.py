@@ -248,3 +248,22 @@ def test_a_directory_without_a_record_is_compared_with_its_files() -> None:
     assert kinds(Machine(files).doubt.verdict()) == [DoubtKind.LATER]
     assert Machine(LastTrusted(NOW_MS - HOUR_MS, "", 0)).doubt.verdict().trusted
     assert Machine(None).doubt.verdict().trusted
+
+
+@pytest.mark.parametrize(
+    ("jump_ms", "length"),
+    [(65_000, "+1 min 5 s"), (7_200_000, "+2 h"), (172_800_000, "+2 d"), (-120_001, "-2 min 1 ms")],
+)
+def test_the_units_of_a_length_have_their_usual_sizes(jump_ms: int, length: str) -> None:
+    assert f"({length})" in Machine().look(jump_ms=jump_ms).reasons[0].text
+
+
+def test_durations_have_a_base_after_a_jump_but_not_when_other_clocks_differ() -> None:
+    machine = Machine()
+    assert machine.doubt.has_base
+    machine.look(jump_ms=30 * DAY_MS)
+    assert machine.doubt.has_base, "the time before the jump is known"
+    another = Machine()
+    another.read(DoubtKind.STORAGE, "disk", DAY_MS)
+    another.look()
+    assert not another.doubt.has_base

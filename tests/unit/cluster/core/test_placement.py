@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from tidemill.cluster.core.placement import check_rack, place, rack_doubt
-from tidemill.model.errors import InvalidConfig, InvalidReplicationFactor
+from tidemill.cluster.core.placement import PARTITIONS_MAX, check_rack, place, rack_doubt
+from tidemill.model.errors import InvalidConfig, InvalidPartitions, InvalidReplicationFactor
 
 BROKERS = [1, 2, 3, 4, 5, 6]
 RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
@@ -72,3 +72,14 @@ def test_a_broker_with_a_rack_among_others_without_is_odd_and_the_other_way_roun
     assert rack_doubt("a", ["b", None]) is None
     assert rack_doubt(None, ["b", "a", None]) == "this broker has no --rack, but others are in a, b"
     assert rack_doubt("a", [None, ""]) == "this broker is in rack a, but no other broker has a --rack"
+
+
+@pytest.mark.parametrize(("first", "total"), [(0, 1), (0, PARTITIONS_MAX), (PARTITIONS_MAX - 1, PARTITIONS_MAX)])
+def test_the_first_and_the_last_number_of_partitions_are_placed(first: int, total: int) -> None:
+    assert [info.index for info in place([1], first, total, 1)] == list(range(first, total))
+
+
+@pytest.mark.parametrize(("first", "total"), [(0, 0), (3, 3), (0, PARTITIONS_MAX + 1)])
+def test_a_number_of_partitions_outside_of_the_limits_is_refused(first: int, total: int) -> None:
+    with pytest.raises(InvalidPartitions, match=f"between {first + 1} and 10000"):
+        place([1], first, total, 1)

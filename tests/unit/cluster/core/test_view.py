@@ -138,3 +138,30 @@ def test_what_all_brokers_see_goes_to_whoever_leads_fewest() -> None:
     assert list(spread(view.image, lambda _: True)) == []
     view.apply([KeyChange(broker_key(node), None, 10) for node in (1, 2, 3)])
     assert list(plan(view.image, is_shared=lambda _: True)) == [], "nobody is there"
+
+
+def test_a_shared_partition_goes_to_the_broker_that_leads_fewest_of_all_topics() -> None:
+    view = View({})
+    leaders = {"busy": (2, 2, 3), "lost": (1,)}
+    for number, (name, nodes) in enumerate(leaders.items(), 1):
+        partitions = tuple(PartitionInfo(index, node, (node,), (node,), 0, 0) for index, node in enumerate(nodes))
+        topic = Image().apply(TopicCreated(name, UUID(int=number), partitions, {})).by_name[name]
+        view.apply([KeyChange(TOPICS + name, encode_topic(topic), number)])
+    view.apply([broker(2), broker(3)])
+    [change] = plan(view.image, ["lost"], is_shared=lambda _: True)
+    assert change.after.leader == 3, "broker 2 leads two partitions of another topic"
+
+
+def test_a_deleted_state_gives_back_the_state_of_the_creation() -> None:
+    view = view_of()
+    key = state_key(UUID(int=1), 1)
+    view.apply([KeyChange(key, encode_state(PartitionInfo(1, 3, (3, 1), (3,), 2, 5)), 7)])
+    assert view.apply([KeyChange(key, None, 8)]).topics == {"orders"}
+    assert view.image.by_name["orders"].partitions == TOPIC.partitions
+    assert view.revision_of(key) == 0
+
+
+def test_the_deletion_of_what_is_not_known_changes_no_topic() -> None:
+    view = view_of()
+    view.apply([KeyChange(TOPICS + "another", None, 3), KeyChange(state_key(UUID(int=9), 0), None, 4)])
+    assert dict(view.image.by_name) == {"orders": TOPIC}

@@ -495,3 +495,14 @@ class TestCommits:
         stage.client("a").generation = 3
         with pytest.raises(IllegalGeneration):
             stage.commit("g", "a", 5)
+
+
+def test_a_generation_that_waits_only_for_an_unused_id_begins_when_the_id_ends() -> None:
+    stage = stable("a", rebalance_ms=60_000)
+    stage.join("g", "b", rebalance_ms=60_000)  # gets an id and does not come back with it
+    stage.join("g", "a", rebalance_ms=60_000)
+    stage.told()
+    stage.wait(9_999)
+    assert joins(stage) == {}
+    stage.wait(1)
+    assert joins(stage)["a"].generation == 2

@@ -7,6 +7,7 @@ from tidemill.groups.core.consumer_group import MemberState, reconcile
 from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest, decision_size
 from tidemill.groups.core.entries import CurrentValue
 from tidemill.groups.core.limits import GroupLimits
+from tidemill.groups.core.overview import members_of
 from tidemill.model.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -394,3 +395,12 @@ def test_the_steps_of_a_member() -> None:
     assert done == CurrentValue(4, 3, MemberState.STABLE, frozenset(p[1:3]), frozenset())
     # A member that does not own what it should give up has nothing to give up.
     assert reconcile(begin, frozenset(p[2:]), 4, frozenset(), frozenset()).state == MemberState.STABLE
+
+
+def test_an_overview_names_the_topics_of_a_member_and_shows_the_id_of_a_deleted_one(stage: Stage) -> None:
+    stage.pulse("g", "a")
+    topic_id = stage.topics["t"].topic_id
+    [named] = members_of(stage.shard, {topic_id: "t"}.get)
+    assert (named.assignment, named.generation) == ({"t": [0, 1, 2, 3]}, 1)
+    [unnamed] = members_of(stage.shard, lambda _: None)
+    assert unnamed.assignment == {str(topic_id): [0, 1, 2, 3]}

@@ -12,6 +12,8 @@ from tidemill.model.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     NonEmptyGroup,
+    StaleMemberEpoch,
+    UnknownMemberId,
     UnstableOffsetCommit,
 )
 from tidemill.model.topics import TopicPartition
@@ -223,3 +225,20 @@ def test_a_deleted_topic_takes_its_offsets() -> None:
     stage.perform("g", lambda _now: GroupStep(stage.shard.offsets.forget_topic("t")))
     end(stage, 7, commit=True)
     assert [stage.committed(group, topic) for group in "gh" for topic in "tu"] == [-1, 5, -1, 5]
+
+
+def test_a_consumer_that_names_itself_has_to_be_a_member() -> None:
+    stage = Stage()
+    stage.make_topic("t", 1)
+    for epoch in (0, 1):
+        with pytest.raises(UnknownMemberId):
+            stage.shard.check_fetch("g", "nobody", epoch)
+    stage.shard.check_fetch("g", None, 1)
+    stage.shard.check_fetch("g", "nobody", -1)
+    stage.pulse("g", "a")
+    stage.shard.check_fetch("g", "a-member", 1)
+    for epoch in (0, 2):
+        with pytest.raises(StaleMemberEpoch):
+            stage.shard.check_fetch("g", "a-member", epoch)
+    stage.enter("classic", "b")
+    stage.shard.check_fetch("classic", "nobody", 1)

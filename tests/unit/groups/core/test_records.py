@@ -168,6 +168,7 @@ def test_a_number_takes_as_few_bytes_as_it_can(number: int, written: str) -> Non
     writer = FieldWriter()
     writer.varint(number)
     assert writer.done() == bytes.fromhex(written)
+    assert FieldReader(bytes.fromhex(written)).varint() == number
 
 
 def test_the_weight_of_an_entry_is_the_number_of_its_parts() -> None:

@@ -63,3 +63,19 @@ def test_it_never_goes_back_and_never_runs_ahead_of_both_clocks(steps: list[tupl
         now = clock.now(wall, steady)
         assert last <= now <= highest
         last = now
+
+
+def test_a_second_jump_has_to_last_for_its_own_time() -> None:
+    clock = StoreClock(1_000_000, 0)
+    clock.now(1_120_000, 0)
+    clock.now(1_002_000, 2_000)
+    later_ms = HOLD_MS + 12_000
+    assert clock.now(1_120_000 + later_ms, later_ms) == 1_000_000 + later_ms
+    assert clock.drifting
+
+
+def test_a_small_difference_is_corrected_by_five_in_a_thousand() -> None:
+    clock = StoreClock(0, 0)
+    assert clock.now(500, 0) == 0
+    assert clock.now(700, 200) == 201
+    assert clock.now(1_500, 1_000) == 1_005

@@ -87,3 +87,9 @@ def test_a_consumer_that_comes_back_in_the_same_window_waits_for_the_next() -> N
     assert everyone(windows) == {"a1"}
     windows.turn(2000)
     assert everyone(windows) == {"a1", "b1"}
+
+
+def test_the_first_window_may_begin_at_zero() -> None:
+    windows = Windows(1000, buckets=64)
+    windows.turn(0)
+    assert windows.ends_ms == 1_000
