@@ -14,7 +14,7 @@ export UV_LINK_MODE = copy
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system java run test check collect fmt unit long bench chaos mutants fuzz docs proto clean
+.PHONY: help setup system java run test check collect fmt unit long lowest bench chaos mutants fuzz docs proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -65,6 +65,19 @@ unit: setup
 
 long: setup ## the slow tests that `make test` skips: Spark clusters, killed drivers, more ClickHouse, comparison with Apache Kafka
 	$(BIN)/pytest -q -m long
+
+# The environment is temporary. Old versions of typer warn about new versions of click, so warnings do not fail this run.
+LOWEST_TESTS := tests/unit/servers tests/unit/client tests/unit/timelines tests/unit/wire \
+  tests/fuzz/test_rpc.py tests/hostile/test_grpc_attacks.py $(wildcard tests/integration/test_timeline_*.py) tests/integration/test_topics_client.py
+# They need PyArrow, PyYAML or grpcio-tools.
+LOWEST_WITHOUT := --ignore tests/unit/client/raw --ignore tests/unit/doors/test_opening_for_readers.py --ignore tests/unit/wire/test_grpc_generated.py \
+  --deselect tests/integration/test_timeline_cli.py::test_a_pipeline_says_which_timeline_is_missing_before_it_starts_spark
+lowest: setup ## the gRPC and timeline tests with the lowest supported version of every dependency
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder" && \
+	$(BIN)/uv pip install $(QUIET) --python "$$folder/bin/python" --resolution lowest-direct '.[postgres]' --group test && \
+	$(BIN)/uv pip list --python "$$folder/bin/python" | grep -E '^(grpcio|protobuf) ' && \
+	PATH="$$folder/bin:$$PATH" "$$folder/bin/python" -m pytest -q -p no:cacheprovider -n $(WORKERS) --dist loadfile -W ignore::DeprecationWarning \
+	  $(LOWEST_TESTS) $(LOWEST_WITHOUT) $(ARGS)
 
 fmt: setup ## format, and fix what ruff can fix
 	$(BIN)/ruff format .

@@ -1,4 +1,6 @@
-"""Fills a timeline's file with millions of messages, through the store's own code and before a broker opens it.
+"""Fills the timelines of a data directory with millions of messages, through the store's own code.
+
+A broker starts and stops first, because a broker rejects a directory that has timelines and no owner file.
 
 Messages are written in batches of ten thousand, and many batches share one transaction. On a long timeline with random
 due times nearly every message is on another page, so a page is written once for several messages. Where the order does
@@ -12,7 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from tidemill.app.data_directory import TIMELINES
 from tidemill.model.message_ids import new_id
+from tidemill.testing import Broker
 from tidemill.timelines.core.buckets import BUCKETS
 from tidemill.timelines.core.message import NewMessage
 from tidemill.timelines.core.timeline import Create, MakeReady
@@ -54,10 +58,17 @@ async def fill(path: Path, name: str, pending: int, start_ms: int, end_ms: int, 
 
 
 async def filled(folder: str, name: str, pending: int, start_ms: int, end_ms: int, *, ordered: bool = False) -> None:
-    """Fill the timelines of a data directory and print how long it took."""
+    """Make a data directory with a filled timeline, and print how long the filling took."""
+    await asyncio.to_thread(make_directory, folder)
     begun = time.perf_counter()
-    await fill(Path(folder, "timelines.db"), name, pending, start_ms, end_ms, ordered=ordered)
+    await fill(Path(folder, TIMELINES), name, pending, start_ms, end_ms, ordered=ordered)
     print(f"pending: {pending:,} messages, straight into the store in {time.perf_counter() - begun:.0f} s", flush=True)
+
+
+def make_directory(folder: str) -> None:
+    """Make an empty data directory, with its owner file: start a broker and stop it."""
+    with Broker(process=True, data_dir=folder):
+        pass
 
 
 async def kept(home: Path, name: str, pending: int, start_ms: int, end_ms: int) -> Path:

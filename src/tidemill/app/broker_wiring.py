@@ -30,6 +30,7 @@ from tidemill.coordinator.internal_topics import InternalTopics, shapes
 from tidemill.coordinator.limits import group_limits, transaction_limits
 from tidemill.coordinator.lookup import CoordinatorLookup
 from tidemill.coordinator.placement import CoordinatorPlacement
+from tidemill.coordinator.timers import Timers
 from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
@@ -127,6 +128,7 @@ class _Wiring:
             self._internal.journal(GROUP_OFFSETS),
             topics=self._topic_shapes,
             image_version=lambda: self._view.version,
+            make_timers=Timers,
             clock=environment.clock_ms,
             steady=environment.steady_ms,
             new_id=lambda: str(environment.new_id()),

@@ -26,7 +26,7 @@ from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import Answer, GroupStep, Ticket
 from tidemill.groups.core.records import decode
 from tidemill.groups.core.shard import Shard
-from tidemill.groups.timers import Timers
+from tidemill.groups.interface import MakeTimers
 from tidemill.groups.writer import ShardWriter
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
@@ -59,6 +59,7 @@ class GroupEngine:
         *,
         topics: Callable[[], Iterable[TopicShape]],
         image_version: Callable[[], int],
+        make_timers: MakeTimers,
         clock: Callable[[], int],
         steady: Callable[[], int] | None = None,
         new_id: Callable[[], str] = lambda: str(uuid4()),
@@ -85,7 +86,7 @@ class GroupEngine:
         self._writers: dict[int, ShardWriter] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._parked: dict[asyncio.Future[Any], int] = {}  # ordered, so that a shutdown is deterministic
-        self._alarms = Timers(self._clock, self._on_deadline)
+        self._alarms = make_timers(self._clock, self._on_deadline)
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiry: asyncio.Task[None] | None = None
         self._closed = False

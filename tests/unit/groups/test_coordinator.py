@@ -17,7 +17,6 @@ from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, SyncR
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.shard import group_filter
 from tidemill.groups.core.subscriptions import read_assignment, write_subscription
-from tidemill.groups.timers import Timers
 from tidemill.model.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -438,34 +437,3 @@ async def test_offsets_stay_when_the_clock_jumps_while_a_group_is_busy(lab: Lab)
         lab.set_by_ms = 10 * LIMITS.offsets_retention_ms
     await expiry
     assert lab.committed("simple") == 1
-
-
-async def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:
-    clock = VirtualClock(1_000_000)
-    rung: list[str] = []
-    alarms = Timers(clock, rung.append)
-    alarms.set("a", 1_000_020)
-    clock.now_ms = 500_000
-    alarms.shift(-500_000)
-    await asyncio.sleep(0.005)
-    assert rung == []
-    clock.advance(20)
-    await eventually_async(lambda: rung == ["a"])
-    alarms.close()
-
-
-async def test_alarms_ring_once_and_the_earliest_wins() -> None:
-    clock = VirtualClock(0)
-    rung: list[str] = []
-    alarms = Timers(clock, rung.append)
-    alarms.set("a", 50_000)
-    alarms.set("a", 10)
-    alarms.set("a", 90_000)
-    alarms.set("b", 20)
-    clock.advance(60_000)
-    await eventually_async(lambda: len(rung) == 2)
-    assert rung == ["a", "b"]
-    alarms.set("c", 0)
-    alarms.close()
-    await asyncio.sleep(0.01)
-    assert rung == ["a", "b"]

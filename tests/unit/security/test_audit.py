@@ -43,7 +43,7 @@ def test_events_say_who_from_where_and_what() -> None:
         ("authorization_denied", "User:alice", "10.0.0.1"),
         ("changed", "User:alice", "10.0.0.1"),
     ]
-    assert lines[2] | {"operation": "READ", "resource_type": "TOPIC", "name": "orders"} == lines[2]
+    assert [lines[2][key] for key in ("operation", "resource_type", "name")] == ["READ", "TOPIC", "orders"]
     assert lines[3]["what"] == "topics_deleted"
     assert lines[3]["topics"] == ["orders"]
 

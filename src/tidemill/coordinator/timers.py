@@ -1,4 +1,4 @@
-"""One timer for many names: each name asks to be called at some time, and the earliest call wins.
+"""One timer for many names (groups, for example): each name has a time, and the earliest time wins.
 
 Asking for a later time than before changes nothing; the called party checks its deadline and asks again. So a
 heartbeat, which only moves a deadline away, costs nothing here.
