@@ -2,10 +2,10 @@
 
 import asyncio
 
-from tests.support.clock import VirtualClock
 from tests.support.waiting import eventually_async
 
 from tidemill.coordinator.timers import Timers
+from tidemill.testing import VirtualClock
 
 
 async def test_alarms_that_wait_go_with_a_clock_that_is_set() -> None:

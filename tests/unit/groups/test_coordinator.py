@@ -9,6 +9,7 @@ import pytest
 from tests.support.waiting import eventually_async
 
 from tidemill.coordinator.placement import take_over
+from tidemill.coordinator.timers import Timers
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
@@ -83,6 +84,7 @@ class Lab:
             journal,
             topics=lambda: [TopicShape("t", UUID(int=1), 2)],
             image_version=lambda: 1,
+            make_timers=Timers,
             clock=lambda: self.clock() + self.set_by_ms,
             steady=self.clock,
             new_id=self._new_id,
@@ -285,8 +287,10 @@ async def test_a_lost_member_is_noticed_without_anyone_asking(lab: Lab) -> None:
     await lab.member("g", "a")
     lab.clock.advance(20_000)
     await lab.join("h", "b")  # any alarm makes the coordinator look at its clock
-    lab.groups._alarms._timer_ms = 1 << 62
-    lab.groups._alarms._start_timer()
+    timers = lab.groups._alarms
+    assert isinstance(timers, Timers)
+    timers._timer_ms = 1 << 62
+    timers._start_timer()
     await eventually_async(lambda: lab.groups.describe("g").state == "Empty")
 
 

@@ -1,6 +1,7 @@
 """Timelines: the limits of their settings, and the names that only the broker may use."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,13 +29,18 @@ LIMITS = [
 BASE = TimelineSettings(dead_letter="topic:dead")
 
 
+def _with(name: str, value: int) -> TimelineSettings:
+    change: dict[str, Any] = {name: value}
+    return replace(BASE, **change)
+
+
 @pytest.mark.parametrize(("name", "low", "high"), LIMITS)
 def test_a_setting_has_a_lowest_and_a_highest_value(name: str, low: int, high: int) -> None:
     for value in (low, high):
-        replace(BASE, **{name: value}).check()
+        _with(name, value).check()
     for value in (low - 1, high + 1):
         with pytest.raises(BadSetting, match=f"{name} = {value} must be between {low} and {high}"):
-            replace(BASE, **{name: value}).check()
+            _with(name, value).check()
 
 
 def test_settings_are_checked_when_a_timeline_is_created_or_altered() -> None:

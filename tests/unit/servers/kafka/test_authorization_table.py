@@ -66,7 +66,7 @@ def _nested(key: int, version: int, kind: str, part: str, part_fields: dict[str,
 
 
 def _transactional_produce(at: GuardedDoor) -> dict[str, Any]:
-    identity = {"producer_id": at.producer_id, "producer_epoch": at.producer_epoch, "base_sequence": 0}
+    identity: dict[str, Any] = {"producer_id": at.producer_id, "producer_epoch": at.producer_epoch, "base_sequence": 0}
     records = batch(b"x", transactional=True, **identity)
     return {**produce_fields(9, "orders", 0, records), "transactional_id": "tx"}
 
