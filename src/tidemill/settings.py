@@ -14,7 +14,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,6 +81,7 @@ class Settings:
     log_format: str
     broker: BrokerSettings
     listeners: tuple[ListenerSpec, ...]
+    admin_password: str | None = field(default=None, repr=False)
 
 
 def _optional_address(text: str) -> Address | None:
@@ -278,6 +279,7 @@ def load(
         except InvalidConfig as error:
             raise InvalidConfig(f"{where}: {error}") from None
     _refuse_unknown_variables(environ)
+    values["admin_password"] = _admin_password(environ)
     overrides = {**broker_in_file, **_pairs(environ.get(SET_VARIABLE, "")), **(broker or {})}
     return _with_listeners(values, broker_settings.parse(overrides))
 
@@ -302,6 +304,11 @@ def _with_files(environ: Mapping[str, str]) -> Mapping[str, str]:
             raise InvalidConfig(f"{variable} and {name} are both set; set one of them")
         found[variable] = read_secret(Path(path), name)
     return found
+
+
+def _admin_password(environ: Mapping[str, str]) -> str | None:
+    path = environ.get(ADMIN_PASSWORD_FILE_VARIABLE)
+    return None if path is None else read_secret(Path(path), ADMIN_PASSWORD_FILE_VARIABLE)
 
 
 def read_secret(path: Path, named_by: str) -> str:

@@ -35,7 +35,7 @@ from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.model.broker_settings import BrokerSettings
-from tidemill.model.listeners import inter_broker_listener
+from tidemill.model.listeners import inter_broker_listener, is_authorizer_on
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING
 from tidemill.replication import lag
 from tidemill.replication.leader_appends import LeaderAppends
@@ -44,7 +44,7 @@ from tidemill.replication.reassignment import Reassignments
 from tidemill.replication.replica_fetcher import ReplicaFetchers
 from tidemill.replication.roles import ReplicaRoles
 from tidemill.scheduling import ReplicatedStorage, Scheduler
-from tidemill.security.security import Security
+from tidemill.security.security import make_security
 from tidemill.security.tls import peer_context
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
@@ -68,7 +68,11 @@ class _Wiring:
         self._identity = identity
         self._is_cluster = environment.coordination.shared
         self._supervisor = Supervisor()
-        self._security = Security()
+        self._security = make_security(
+            environment.coordination,
+            settings.security,
+            is_authorizer_on=is_authorizer_on(settings, identity.listeners),
+        )
         self._metrics = BrokerMetrics(self._supervisor)
         self._partitions = Partitions(environment.store)
         self._make_cluster()

@@ -231,6 +231,7 @@ class Node:
             settings.roles,
             settings.session_ttl_ms,
             settings.cluster_secret,
+            settings.admin_password,
             settings.listeners,
         )
 

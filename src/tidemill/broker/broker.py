@@ -85,7 +85,9 @@ class BrokerIdentity:
     rack: str | None = None
     roles: tuple[str, ...] = (OVERSEER, CARRIER)
     session_ttl_ms: int = 10_000
-    secret: str | None = None
+    secret: str | None = field(default=None, repr=False)
+    admin_password: str | None = field(default=None, repr=False)
+    """The password of the user `admin`, who is created if missing."""
     listeners: tuple[ListenerSpec, ...] = ()
 
 
@@ -206,6 +208,7 @@ class BrokerNode:
         if environment.belong is not None:
             await environment.belong(self.cluster_id)
         self.cluster_secret = await identity.secret(coordination, own.secret, self.cluster_id, environment.new_id())
+        await self.security.start(self.supervisor, own.admin_password)
         await self.membership.number_is_ours()
         await self.topics.load()
         self._tasks.append(self.supervisor.keep("metadata watch", partial(self.metadata.follow, self._on_change)))
@@ -275,6 +278,7 @@ class BrokerNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.security.stop()
         await self.transactions.close()
         self.transaction_router.close()
         await self.groups.close()

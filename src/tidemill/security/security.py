@@ -1,21 +1,58 @@
 """The security of one broker: what servers ask before they serve a client."""
 
+import secrets
+import time
 from dataclasses import dataclass, field
 
+from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.acls import Acls
 from tidemill.security.audit import Audit
+from tidemill.security.authenticator import Authenticator
 from tidemill.security.authorizer import Authorizer
+from tidemill.security.core.principal import parse_super_users
+from tidemill.security.interface import SecurityStore
+from tidemill.security.users import Users, user_with_password
+from tidemill.supervision.supervisor import Supervisor
 
-
-def no_authorizer() -> Authorizer:
-    """An authorizer that is off: every client may do everything."""
-    return Authorizer(lambda _: False, is_enabled=False)
+ADMIN = "admin"
+"""The user that the file of TIDEMILL_ADMIN_PASSWORD_FILE creates."""
 
 
 @dataclass(slots=True)
 class Security:
     """The parts of security. `acls` is None where no authorizer is on."""
 
-    authorizer: Authorizer = field(default_factory=no_authorizer)
+    users: Users
+    authenticator: Authenticator
+    authorizer: Authorizer
     acls: Acls | None = None
     audit: Audit = field(default_factory=Audit)
+
+    async def start(self, supervisor: Supervisor, admin_password: str | None = None) -> None:
+        """Read users and ACLs, and follow their changes until `stop`. With a password, create the user `admin`."""
+        await self.users.start(supervisor)
+        if self.acls is not None:
+            await self.acls.start(supervisor)
+        if admin_password is not None and self.users.find(ADMIN) is None:
+            await self.users.create(ADMIN, user_with_password(admin_password, secrets.token_bytes, is_super=True))
+
+    async def stop(self) -> None:
+        """Stop following changes."""
+        await self.users.stop()
+        if self.acls is not None:
+            await self.acls.stop()
+        self.authenticator.close()
+
+
+def make_security(store: SecurityStore, settings: SecuritySettings, *, is_authorizer_on: bool) -> Security:
+    """The security of a broker with these settings."""
+    users = Users(store)
+    named = parse_super_users(settings.super_users)
+    authorizer = Authorizer(
+        lambda principal: principal in named or users.is_super(principal),
+        is_enabled=is_authorizer_on,
+        allow_everyone_if_no_acl_found=settings.allow_everyone_if_no_acl_found,
+    )
+    authenticator = Authenticator(users, token_bytes=secrets.token_bytes, steady_s=time.monotonic)
+    acls = Acls(store, authorizer.set_table) if is_authorizer_on else None
+    return Security(users, authenticator, authorizer, acls)

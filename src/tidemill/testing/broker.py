@@ -6,7 +6,8 @@ The broker is the same node as in production, with a data directory and with Kaf
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -14,7 +15,7 @@ from typing import Protocol, Self
 from tidemill.app import logs
 from tidemill.app.thread import NodeThread
 from tidemill.model.addresses import Address
-from tidemill.settings import load
+from tidemill.settings import ADMIN_PASSWORD_FILE_VARIABLE, load
 from tidemill.testing.child import SERVERS, Child, addresses_of
 from tidemill.testing.reset import reset, reset_timelines
 
@@ -44,9 +45,11 @@ class Runner(Protocol):
 class InThread:
     """Runs a node in a thread of this process."""
 
-    def __init__(self, flags: Mapping[str, str], broker_settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, flags: Mapping[str, str], broker_settings: Mapping[str, str], variables: Mapping[str, str]
+    ) -> None:
         logs.quiet_unless_configured()
-        self._thread = NodeThread(load(flags, broker=broker_settings))
+        self._thread = NodeThread(load(flags, variables, broker=broker_settings))
 
     def start(self) -> Mapping[str, Address | None]:
         """Start the broker and return the addresses of its servers."""
@@ -80,8 +83,8 @@ class Broker:
 
     `settings` are broker settings in Kafka's spelling (`{"num.partitions": 3}`), `flags` those of `tidemill serve`
     (`{"timelines": "memory:"}`). A given `data_dir` is kept. Without one the broker creates a directory and `stop`
-    deletes it. In a thread of this process the clock can be advanced (`advance`). With `process=True` the broker can
-    be killed and paused.
+    deletes it. `admin_password` creates the user `admin`, a super user. In a thread of this process the clock can be
+    advanced (`advance`). With `process=True` the broker can be killed and paused.
     """
 
     def __init__(
@@ -91,12 +94,14 @@ class Broker:
         data_dir: Path | str | None = None,
         settings: Mapping[str, object] | None = None,
         flags: Mapping[str, object] | None = None,
+        admin_password: str | None = None,
     ) -> None:
         self._process = process
         self._own_folder = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="tidemill-")) if data_dir is None else Path(data_dir)
         self._settings = _texts(settings or {})
         self._flags = {**dict.fromkeys(SERVERS, ANY_PORT), "data-dir": str(self.data_dir), **_texts(flags or {})}
+        self._admin_password = admin_password
         self._addresses: Mapping[str, Address | None] = {}
         self._runner: Runner | None = None
         self._ahead = False
@@ -106,8 +111,9 @@ class Broker:
         if self._runner is not None:
             raise RuntimeError("the broker already runs; call stop() first")
         try:
-            self._runner = (Child if self._process else InThread)(self._flags, self._settings)
-            self._addresses = self._runner.start()
+            with _password_file(self._admin_password) as variables:
+                self._runner = (Child if self._process else InThread)(self._flags, self._settings, variables)
+                self._addresses = self._runner.start()
         except BaseException:
             self.stop()
             raise
@@ -208,6 +214,18 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+@contextmanager
+def _password_file(password: str | None) -> Iterator[dict[str, str]]:
+    """The variable that names a file with the password, which only this user can read; empty without a password."""
+    if password is None:
+        yield {}
+        return
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="tidemill-") as file:
+        file.write(password)
+        file.flush()
+        yield {ADMIN_PASSWORD_FILE_VARIABLE: file.name}
 
 
 def _texts(given: Mapping[str, object]) -> dict[str, str]:

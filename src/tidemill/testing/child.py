@@ -43,13 +43,18 @@ class Child:
     """One broker process. Its standard error goes to `log`, or to a temporary file that is deleted with the process."""
 
     def __init__(
-        self, flags: Mapping[str, str], broker_settings: Mapping[str, str], log: IO[bytes] | None = None
+        self,
+        flags: Mapping[str, str],
+        broker_settings: Mapping[str, str],
+        variables: Mapping[str, str] | None = None,
+        log: IO[bytes] | None = None,
     ) -> None:
         self._command = [sys.executable, "-P", "-c", SERVE, "serve"]
         for name, value in flags.items():
             self._command += [f"--{name}", value]
         for name, value in broker_settings.items():
             self._command += ["--set", f"{name}={value}"]
+        self._variables = variables or {}
         self._process: subprocess.Popen[str] | None = None
         self._killed = False
         self._log: IO[bytes] = log or tempfile.TemporaryFile()  # noqa: SIM115 -- closed by stop
@@ -63,13 +68,13 @@ class Child:
 
     def start(self) -> Mapping[str, Address | None]:
         """Start the process, wait for the ready line and return the addresses in it."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        environment: dict[str, str] = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
+            env={**environment, **self._variables},
             cwd=tempfile.gettempdir(),
             text=True,
         )
