@@ -36,7 +36,7 @@ class _Hosted(Child):
     """A broker on one of the hosts."""
 
     def __init__(self, command: list[str], flags: dict[str, str], log: Path) -> None:
-        super().__init__(flags, SETTINGS, log.open("ab+"))
+        super().__init__(flags, SETTINGS, log=log.open("ab+"))
         self._command = [*command, *self._command]
 
 
