@@ -71,6 +71,7 @@ class _Wiring:
         self._security = make_security(
             environment.coordination,
             settings.security,
+            environment.clock_ms,
             is_authorizer_on=is_authorizer_on(settings, identity.listeners),
         )
         self._metrics = BrokerMetrics(self._supervisor)

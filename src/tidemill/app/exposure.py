@@ -1,4 +1,4 @@
-"""Refuses a server that other machines can reach and that lets every client in, unless the operator allows it."""
+"""Refuses settings that are not safe: everyone is let in from other machines, or tokens cannot be checked."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,8 @@ import structlog
 from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.listeners import authenticates, is_local, server_protocol
+from tidemill.security.authenticator import OAUTHBEARER
+from tidemill.security.core.oauth import check_keys_url
 from tidemill.settings import Settings
 
 log = structlog.get_logger("tidemill.app")
@@ -23,6 +25,24 @@ def check_exposure(settings: Settings) -> None:
             "--set listeners=SASL_SSL://host:port, or accept everyone with --set allow.anonymous=true"
         )
     log.warning("anonymous_clients_allowed", servers=exposed)
+
+
+def check_token_settings(settings: Settings) -> None:
+    """Raise InvalidConfig for a listener that accepts tokens without a safe address of the issuer's keys."""
+    for each in settings.listeners:
+        security = settings.broker.of_listener(each.name)
+        if not each.requires_login or OAUTHBEARER not in security.sasl_enabled_mechanisms:
+            continue
+        if not security.sasl_oauthbearer_jwks_endpoint_url:
+            raise InvalidConfig(
+                f"listener {each.name} accepts {OAUTHBEARER} tokens, but their keys are not known; "
+                "set sasl.oauthbearer.jwks.endpoint.url"
+            )
+        check_keys_url(security.sasl_oauthbearer_jwks_endpoint_url)
+        if not security.sasl_oauthbearer_expected_audience:
+            log.warning(
+                "tokens_of_any_audience_accepted", listener=each.name, next_step="sasl.oauthbearer.expected.audience"
+            )
 
 
 def _anonymous(settings: Settings) -> Iterator[tuple[str, Address]]:

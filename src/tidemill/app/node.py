@@ -27,7 +27,7 @@ from tidemill.app.clock_watch import open_watch
 from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
-from tidemill.app.exposure import check_exposure
+from tidemill.app.exposure import check_exposure, check_token_settings
 from tidemill.app.lock import DataDirLock
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
 from tidemill.broker.identity import same_servers
@@ -170,6 +170,7 @@ class Node:
     async def _start(self) -> None:
         settings = self.settings
         check_exposure(settings)
+        check_token_settings(settings)
         lock = DataDirLock(settings.data_dir)
         self._opened.callback(lock.release)
         if settings.grpc is not None:

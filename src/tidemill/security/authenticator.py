@@ -1,4 +1,4 @@
-"""Logs clients in: SCRAM, PLAIN, and passwords of HTTP and gRPC.
+"""Logs clients in: SCRAM, PLAIN, OAUTHBEARER, and the passwords and tokens of HTTP and gRPC.
 
 A password is stretched in a thread, and few at a time, so that logins cannot stop the event loop. A password that was
 right is remembered for a while as a keyed hash, because clients of HTTP and gRPC send it with every request.
@@ -8,9 +8,23 @@ import asyncio
 import hmac
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
 
 from tidemill.model.errors import RequestTimedOut, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from tidemill.model.security_settings import SecuritySettings
+from tidemill.security.core.oauth import (
+    FAILURE,
+    INVALID_TOKEN,
+    TokenRejected,
+    TokenRules,
+    TokenUser,
+    authorization_id,
+    check_claims,
+    parse_bearer,
+)
 from tidemill.security.core.plain import check_lengths, parse_plain
 from tidemill.security.core.principal import Principal, user
 from tidemill.security.core.scram import (
@@ -26,7 +40,10 @@ from tidemill.security.core.scram import (
 from tidemill.security.login import LoginExchange, LoginStep
 from tidemill.security.users import Users
 
-PLAIN = "PLAIN"
+if TYPE_CHECKING:
+    from tidemill.security.token_keys import TokenKeys
+
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 STRETCH_THREADS = 2
 STRETCH_WAITING_MAX = 256
 """Passwords that wait to be stretched; more logins are refused until it is less."""
@@ -35,14 +52,28 @@ REMEMBERED_S = 60.0
 NONCE_BYTES = 24
 KEY_BYTES = 32
 
+log = structlog.get_logger("tidemill.security")
+
 T = TypeVar("T")
 
 
 class Authenticator:
-    """The logins of one broker. `token_bytes` makes random bytes, `steady_s` is a clock that cannot be set."""
+    """The logins of one broker.
 
-    def __init__(self, users: Users, *, token_bytes: Callable[[int], bytes], steady_s: Callable[[], float]) -> None:
+    `token_bytes` makes random bytes, `steady_s` is a clock that cannot be set, `clock_ms` is the wall clock.
+    """
+
+    def __init__(
+        self,
+        users: Users,
+        *,
+        token_bytes: Callable[[int], bytes],
+        steady_s: Callable[[], float],
+        clock_ms: Callable[[], int],
+    ) -> None:
         self._users = users
+        self._clock_ms = clock_ms
+        self._token_keys: dict[str, TokenKeys] = {}
         self._token_bytes = token_bytes
         self._steady_s = steady_s
         self._decoy_key = token_bytes(KEY_BYTES)
@@ -51,10 +82,12 @@ class Authenticator:
         self._threads = ThreadPoolExecutor(STRETCH_THREADS, "login")
         self._waiting = 0
 
-    def begin(self, mechanism: str) -> LoginExchange:
-        """The server's side of a login by this mechanism."""
+    def begin(self, mechanism: str, settings: SecuritySettings) -> LoginExchange:
+        """The server's side of a login by this mechanism, with the settings of the listener."""
         if mechanism == PLAIN:
             return _PlainExchange(self)
+        if mechanism == OAUTHBEARER:
+            return _BearerExchange(self, settings)
         found = BY_LABEL.get(mechanism)
         if found is None:
             raise UnsupportedSaslMechanism(f"{mechanism[:40]} is not a mechanism of this broker")
@@ -82,9 +115,30 @@ class Authenticator:
         self._remember(seen, version)
         return user(name)
 
+    async def check_token(self, token: str, settings: SecuritySettings) -> TokenUser:
+        """The user of a token of the configured issuer; TokenRejected otherwise."""
+        url = settings.sasl_oauthbearer_jwks_endpoint_url
+        if not url:
+            raise TokenRejected("this broker accepts no tokens")
+        keys = await self._keys_of(url, settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000)
+        rules = TokenRules(
+            settings.sasl_oauthbearer_expected_issuer,
+            settings.sasl_oauthbearer_expected_audience,
+            settings.sasl_oauthbearer_sub_claim_name,
+            settings.sasl_oauthbearer_clock_skew_seconds,
+        )
+        return check_claims(await keys.claims(token), rules, self._clock_ms())
+
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _keys_of(self, url: str, refresh_s: float) -> "TokenKeys":
+        if url not in self._token_keys:
+            # The library for tokens takes 0.1 s to load, and few brokers need it.
+            module = await asyncio.to_thread(import_module, "tidemill.security.token_keys")
+            self._token_keys.setdefault(url, module.TokenKeys(url, refresh_s, self._steady_s))
+        return self._token_keys[url]
 
     def _any_credential(self, name: str) -> tuple[ScramCredential, bool]:
         for mechanism in (ScramMechanism.SHA_512, ScramMechanism.SHA_256):
@@ -141,3 +195,28 @@ class _ScramExchange:
             self._name = name
             return LoginStep(self._server.challenge(credential, is_known=is_known))
         return LoginStep(self._server.finish(message), user(self._name))
+
+
+class _BearerExchange:
+    """A login by OAUTHBEARER: one message. After a token that is not accepted, the client must end the exchange."""
+
+    def __init__(self, authenticator: Authenticator, settings: SecuritySettings) -> None:
+        self._authenticator = authenticator
+        self._settings = settings
+        self._refused: TokenRejected | None = None
+
+    async def step(self, message: bytes) -> LoginStep:
+        """Check the token."""
+        if self._refused is not None:
+            raise SaslAuthenticationFailed(INVALID_TOKEN)
+        token = parse_bearer(message)
+        try:
+            found = await self._authenticator.check_token(token, self._settings)
+        except TokenRejected as error:
+            log.warning("token_rejected", reason=str(error))
+            self._refused = error
+            return LoginStep(FAILURE)
+        acting = authorization_id(message)
+        if acting and acting != found.principal.name:
+            raise SaslAuthenticationFailed("a user cannot log in as another user; leave out the authorization id")
+        return LoginStep(b"", found.principal, found.expires_ms)

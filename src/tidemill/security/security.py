@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidemill.model.security_settings import SecuritySettings
@@ -44,7 +45,9 @@ class Security:
         self.authenticator.close()
 
 
-def make_security(store: SecurityStore, settings: SecuritySettings, *, is_authorizer_on: bool) -> Security:
+def make_security(
+    store: SecurityStore, settings: SecuritySettings, clock_ms: Callable[[], int], *, is_authorizer_on: bool
+) -> Security:
     """The security of a broker with these settings."""
     users = Users(store)
     named = parse_super_users(settings.super_users)
@@ -53,6 +56,6 @@ def make_security(store: SecurityStore, settings: SecuritySettings, *, is_author
         is_enabled=is_authorizer_on,
         allow_everyone_if_no_acl_found=settings.allow_everyone_if_no_acl_found,
     )
-    authenticator = Authenticator(users, token_bytes=secrets.token_bytes, steady_s=time.monotonic)
+    authenticator = Authenticator(users, token_bytes=secrets.token_bytes, steady_s=time.monotonic, clock_ms=clock_ms)
     acls = Acls(store, authorizer.set_table) if is_authorizer_on else None
     return Security(users, authenticator, authorizer, acls)

@@ -11,8 +11,10 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from tidemill.model.errors import SaslAuthenticationFailed
+from tidemill.model.errors import InvalidConfig, SaslAuthenticationFailed
+from tidemill.model.listeners import is_local
 from tidemill.security.core.principal import NAME_CHARS_MAX, Principal, user
 
 ALGORITHMS = frozenset(
@@ -123,6 +125,24 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> T
     if not isinstance(name, str) or not name.strip() or len(name) > NAME_CHARS_MAX:
         raise TokenRejected(f"the token has no user name in its claim {rules.name_claim}")
     return TokenUser(user(name), int(expires_s * 1000))
+
+
+def check_keys_url(url: str) -> None:
+    """Reject an address whose answer another machine could change on the way."""
+    parts = urlsplit(url)
+    is_file = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
+    is_web = parts.scheme == "https" or (parts.scheme == "http" and is_local(parts.hostname or ""))
+    if not is_file and not (is_web and parts.hostname):
+        raise InvalidConfig(
+            "sasl.oauthbearer.jwks.endpoint.url must be file:///path, https://host/path, or http:// on loopback; "
+            f"it is {shown_url(url)!r}"
+        )
+
+
+def shown_url(url: str) -> str:
+    """The address without a password and without a query, for messages."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float:

@@ -17,6 +17,7 @@ from tidemill.model.errors import (
     TidemillError,
     UnsupportedSaslMechanism,
 )
+from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.core.principal import ANONYMOUS
 from tidemill.security.login import LoginStep
 from tidemill.servers.kafka.api import Call
@@ -57,7 +58,7 @@ async def sasl_handshake(
     if identity.mechanism and request.mechanism != identity.mechanism:
         identity.has_failed = True
         raise IllegalSaslState(f"authenticate again with {identity.mechanism}, the mechanism of the first login")
-    identity.exchange = call.broker.security.authenticator.begin(request.mechanism)
+    identity.exchange = call.broker.security.authenticator.begin(request.mechanism, _settings(call))
     identity.mechanism = request.mechanism
     return call.response(error_code=0, mechanisms=shown)
 
@@ -66,7 +67,11 @@ def _client_mechanisms(call: Call) -> tuple[str, ...]:
     listener = call.identity.listener
     if listener is None or not listener.requires_login:
         return ()
-    return call.broker.settings.of_listener(listener.name).sasl_enabled_mechanisms
+    return _settings(call).sasl_enabled_mechanisms
+
+
+def _settings(call: Call) -> SecuritySettings:
+    return call.broker.settings.of_listener(call.listener)
 
 
 async def sasl_authenticate(
