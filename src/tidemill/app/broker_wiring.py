@@ -73,6 +73,8 @@ class _Wiring:
             settings.security,
             environment.clock_ms,
             is_authorizer_on=is_authorizer_on(settings, identity.listeners),
+            node_id=identity.node_id,
+            cluster_secret=lambda: self.broker.cluster_secret,
         )
         self._metrics = BrokerMetrics(self._supervisor)
         self._partitions = Partitions(environment.store)

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.acls import Acls
@@ -12,6 +12,8 @@ from tidemill.security.authenticator import Authenticator
 from tidemill.security.authorizer import Authorizer
 from tidemill.security.core.principal import parse_super_users
 from tidemill.security.interface import SecurityStore
+from tidemill.security.peers import PeerTokens
+from tidemill.security.request_login import RequestLogin
 from tidemill.security.users import Users, user_with_password
 from tidemill.supervision.supervisor import Supervisor
 
@@ -26,8 +28,10 @@ class Security:
     users: Users
     authenticator: Authenticator
     authorizer: Authorizer
+    audit: Audit
+    request_login: RequestLogin
+    peers: PeerTokens
     acls: Acls | None = None
-    audit: Audit = field(default_factory=Audit)
 
     async def start(self, supervisor: Supervisor, admin_password: str | None = None) -> None:
         """Read users and ACLs, and follow their changes until `stop`. With a password, create the user `admin`."""
@@ -46,10 +50,16 @@ class Security:
 
 
 def make_security(
-    store: SecurityStore, settings: SecuritySettings, clock_ms: Callable[[], int], *, is_authorizer_on: bool
+    store: SecurityStore,
+    settings: SecuritySettings,
+    clock_ms: Callable[[], int],
+    *,
+    is_authorizer_on: bool,
+    node_id: int,
+    cluster_secret: Callable[[], bytes],
 ) -> Security:
-    """The security of a broker with these settings."""
-    users = Users(store)
+    """The security of a broker with these settings. The cluster's secret is known when the broker has joined it."""
+    users, audit = Users(store), Audit()
     named = parse_super_users(settings.super_users)
     authorizer = Authorizer(
         lambda principal: principal in named or users.is_super(principal),
@@ -57,5 +67,12 @@ def make_security(
         allow_everyone_if_no_acl_found=settings.allow_everyone_if_no_acl_found,
     )
     authenticator = Authenticator(users, token_bytes=secrets.token_bytes, steady_s=time.monotonic, clock_ms=clock_ms)
-    acls = Acls(store, authorizer.set_table) if is_authorizer_on else None
-    return Security(users, authenticator, authorizer, acls)
+    return Security(
+        users,
+        authenticator,
+        authorizer,
+        audit,
+        RequestLogin(authenticator, audit, settings, token_bytes=secrets.token_bytes, steady_s=time.monotonic),
+        PeerTokens(node_id, cluster_secret, token_bytes=secrets.token_bytes, clock_ms=clock_ms),
+        Acls(store, authorizer.set_table) if is_authorizer_on else None,
+    )
