@@ -20,7 +20,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def tidemill(broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    monkeypatch.setenv("TIDEMILL_HTTP", broker.http.removeprefix("http://"))
+    monkeypatch.setenv("TIDEMILL_BOOTSTRAP_HTTP", broker.http.removeprefix("http://"))
     return CommandLine(broker.bootstrap_servers, capsys, monkeypatch)
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from tests.support.kafka_server import RawClient, batch, kafka_door, produce_fields, request_part
 
+from tidemill.model.topics import TopicPartition
 from tidemill.security.acls import Acls
 from tidemill.security.authorizer import Authorizer
 from tidemill.security.core.acl_table import AclTable
@@ -18,6 +19,7 @@ from tidemill.security.core.acls import AclBinding
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from tidemill.servers.kafka.api import Call
 from tidemill.servers.kafka.listener import KafkaServer
+from tidemill.transactions.core.state import ProducerIdAndEpoch
 
 DENIALS = frozenset({29, 30, 31, 53})
 """The codes of the *AuthorizationFailed errors."""
@@ -95,6 +97,9 @@ async def guarded_door(folder: Path, settings: dict[str, str] | None = None) -> 
         await client.ask(10, 3, key="tx", key_type=1)
         made = await client.ask(22, 4, transactional_id="tx", transaction_timeout=60 * _SECOND, producer_id=-1)
         await client.ask(8, 8, **commit_fields(8, "g", "orders"))
+        await broker.transactions.add_partitions(
+            "tx", ProducerIdAndEpoch(made.producer_id, made.producer_epoch), {TopicPartition("other", 0)}
+        )
         authorizer = Authorizer(lambda _: False)
         acls = Acls(broker.environment.coordination, authorizer.set_table)
         await acls.start(broker.supervisor)

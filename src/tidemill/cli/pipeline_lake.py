@@ -31,7 +31,7 @@ from tidemill.cli.pipeline_options import (
 )
 
 if TYPE_CHECKING:
-    from tidemill.pipelines.lake.audit import Audit
+    from tidemill.pipelines.lake.audit import LakeAudit
     from tidemill.pipelines.lake.replay import Replay
     from tidemill.pipelines.run.runner import Reports
     from tidemill.pipelines.spec.core.broker import KafkaBroker
@@ -215,7 +215,7 @@ def batch_reporter(advance: Advance, *, follow: bool) -> "Callable[[Reports], No
     return show_batch
 
 
-def _print_audit(found: "Audit", rows: list[dict[str, Any]], lake: Path, *, as_json: bool) -> None:
+def _print_audit(found: "LakeAudit", rows: list[dict[str, Any]], lake: Path, *, as_json: bool) -> None:
     wrong = [row for row in rows if row["verdict"] not in {"contiguous", "complete"}]
     if as_json:
         show_json({"lake": str(lake), "ok": not wrong and not found.strays, "partitions": rows, "strays": found.strays})

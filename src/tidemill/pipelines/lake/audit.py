@@ -23,7 +23,7 @@ from tidemill.records.arrow import Decoder
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class LakeAudit:
     """The verdicts, and the files that should not be there."""
 
     verdicts: tuple[AuditVerdict, ...]
@@ -35,7 +35,7 @@ class Audit:
         return not self.strays and all(verdict.contiguous for verdict in self.verdicts)
 
 
-def audit(lake: Lake) -> Audit:
+def audit(lake: Lake) -> LakeAudit:
     """Read the offsets of all rows."""
     runs: dict[int, list[OffsetRun]] = defaultdict(list)
     for file in lake.files():
@@ -43,7 +43,7 @@ def audit(lake: Lake) -> Audit:
             raise PipelineError(f"{lake.root} has rows without offsets; only archives of topics can be audited")
         runs[file.partition].extend(_runs(lake.root, file))
     verdicts = tuple(judge(partition, found) for partition, found in sorted(runs.items()))
-    return Audit(verdicts, tuple(lake.strays()))
+    return LakeAudit(verdicts, tuple(lake.strays()))
 
 
 def lost(client: KafkaClient, topic: str, verdicts: Iterable[AuditVerdict]) -> dict[int, int]:

@@ -182,9 +182,9 @@ CASES = [
     ApiCase(
         19,
         7,
-        _topics(19, 7, "CreatableTopic", "name", num_partitions=1, replication_factor=1),
+        lambda at: {"topics": (at.part(19, 7, "CreatableTopic", name="new", num_partitions=1, replication_factor=1),)},
         {TOPIC},
-        (on_topic(Op.CREATE), on_topic(Op.DESCRIBE_CONFIGS)),
+        (on_topic(Op.CREATE, "new"), on_topic(Op.DESCRIBE_CONFIGS, "new")),
     ),
     ApiCase(20, 5, lambda _: {"topic_names": ("orders",), "timeout": _SECOND}, {TOPIC}, (on_topic(Op.DELETE),)),
     ApiCase(
