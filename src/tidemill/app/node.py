@@ -37,7 +37,7 @@ from tidemill.cluster.core.registration import Endpoint
 from tidemill.cluster.interface import Coordination
 from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig, TidemillError
-from tidemill.model.listeners import ListenerSpec, inter_broker_listener, is_wildcard
+from tidemill.model.listeners import ListenerSpec, inter_broker_listener, is_wildcard, server_protocol
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.servers.http.server import HttpServer
 from tidemill.servers.kafka.listener import KafkaServer
@@ -121,8 +121,24 @@ class Node:
         kafka = str(self.kafka or "none")
         if self.settings.broker.security.listeners:
             kafka = ",".join(f"{name}://{address}" for name, address in self.listening.items())
-        line = f"tidemill ready kafka={kafka} grpc={self.grpc or 'none'} http={self.http or 'none'}"
+        http = (self.http_url if self._has_https else self.http) or "none"
+        line = f"tidemill ready kafka={kafka} grpc={self.grpc or 'none'} http={http}"
         return f"{line} allow.anonymous=true" if self.settings.broker.security.allow_anonymous else line
+
+    @property
+    def http_security(self) -> str:
+        """The security protocol of the HTTP server."""
+        settings = self.settings
+        return server_protocol(settings.broker.security.tidemill_http_security, settings.broker, settings.listeners)
+
+    @property
+    def http_url(self) -> str | None:
+        """The URL of the console."""
+        return None if self.http is None else f"http{'s' if self._has_https else ''}://{self.http}"
+
+    @property
+    def _has_https(self) -> bool:
+        return self.http_security.endswith("SSL")
 
     async def ask(self, sql: str, form: str, skip_unreadable: bool = False) -> bytes:
         """The result of an SQL query; the query executor is loaded with the first query."""
@@ -317,7 +333,14 @@ class Node:
             grpc = (await self._grpc_module).GrpcServer(broker)
             self.grpc = await self._open("grpc", grpc, settings.grpc, grpc.start)
         if settings.http is not None:
-            console = HttpServer(broker, self.facts, self.ask, self.state_table, names=self._http_names())
+            console = HttpServer(
+                broker,
+                self.facts,
+                self.ask,
+                self.state_table,
+                names=self._http_names(),
+                protocol=self.http_security,
+            )
             self.http = await self._open("http", console, settings.http, console.start)
 
     async def _open_kafka(self, broker: BrokerNode) -> None:

@@ -62,16 +62,16 @@ async def _serve(settings: Settings) -> None:
     sys.stdout.flush()
     _freeze_memory()
     if sys.stderr.isatty():
-        sys.stderr.write(first_commands(node.kafka, node.http))
+        sys.stderr.write(first_commands(node.kafka, node.http_url))
     await stopping.wait()
     log.info("stopping")
     await node.stop()
     log.info("stopped")
 
 
-def first_commands(kafka: Address | None, http: Address | None) -> str:
+def first_commands(kafka: Address | None, console: str | None) -> str:
     """The first commands to try, with the addresses they need, for a person at a terminal."""
-    lines = [f"  console   http://{http}/"] if http else []
+    lines = [f"  console   {console}/"] if console else []
     if kafka:
         where = "" if str(kafka) == DEFAULT_KAFKA else f" --bootstrap {kafka}"
         lines += [

@@ -184,7 +184,8 @@ def _print_addresses(addresses: list[dict[str, str]], nodes: list[Process], data
     sys.stdout.flush()
     for node, each in zip(nodes, addresses, strict=True):
         pid = node.child.pid if node.child is not None else 0
-        remark(f"  {node.name}   kafka {each['kafka']}  grpc {each['grpc']}  console http://{each['http']}/  pid {pid}")
+        console = each["http"] if "://" in each["http"] else f"http://{each['http']}"
+        remark(f"  {node.name}   kafka {each['kafka']}  grpc {each['grpc']}  console {console}/  pid {pid}")
     where = "" if addresses[0]["kafka"] == "127.0.0.1:9092" else f" --bootstrap {addresses[0]['kafka']}"
     remark(f"  data and logs are in {data_dir}")
     remark(f"  try        tidemill topic create orders --partitions 6 --replication-factor {min(3, len(nodes))}{where}")

@@ -16,7 +16,7 @@ from tidemill.app import logs
 from tidemill.app.thread import NodeThread
 from tidemill.model.addresses import Address
 from tidemill.settings import ADMIN_PASSWORD_FILE_VARIABLE, load
-from tidemill.testing.child import SERVERS, Child, addresses_of
+from tidemill.testing.child import HTTPS, SERVERS, Child, addresses_of
 from tidemill.testing.reset import reset, reset_timelines
 
 ANY_PORT = "127.0.0.1:0"
@@ -154,7 +154,7 @@ class Broker:
     def _keep_addresses(self) -> None:
         known = {name: str(at) for name, at in self._addresses.items() if at is not None}
         self._flags.update({name: at for name, at in known.items() if name in SERVERS})
-        listeners = [f"{name}://{at}" for name, at in known.items() if name not in SERVERS]
+        listeners = [f"{name}://{at}" for name, at in known.items() if name not in {*SERVERS, HTTPS}]
         if listeners:
             self._settings["listeners"] = ",".join(listeners)
 
@@ -193,8 +193,9 @@ class Broker:
 
     @property
     def http(self) -> str:
-        """The URL of the console, the metrics and the health pages: http://host:port."""
-        return f"http://{self._address('http')}"
+        """The URL of the console, the metrics and the health pages: http://host:port, or https:// with TLS."""
+        scheme = HTTPS if HTTPS in self._addresses else "http"
+        return f"{scheme}://{self._address('http')}"
 
     def _running(self) -> Runner:
         if self._runner is None:

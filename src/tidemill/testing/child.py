@@ -33,6 +33,8 @@ runpy.run_module("tidemill", run_name="__main__", alter_sys=True)
 
 
 SERVERS = ("kafka", "grpc", "http")
+HTTPS = "https"
+"""The name under which `addresses_of` has the HTTP server too, if it uses TLS."""
 
 
 class ChildFailed(TidemillError):
@@ -138,7 +140,7 @@ class Child:
 
 
 def addresses_of(ready_line: str) -> Mapping[str, Address | None]:
-    """The addresses of a ready line by server; with several Kafka listeners, also by the name of the listener."""
+    """The addresses of a ready line by server, and by what is before `://`: the name of a listener, or `https`."""
     parts = dict(part.split("=", 1) for part in ready_line.removeprefix(READY).split())
     found: dict[str, Address | None] = {}
     for server in SERVERS:

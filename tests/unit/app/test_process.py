@@ -51,8 +51,8 @@ def test_a_disk_without_room_for_a_number_is_no_reason_not_to_start(
 
 
 def test_a_person_is_told_what_to_type() -> None:
-    told = process.first_commands(Address("127.0.0.1", 9092), Address("::1", 8080))
-    assert "http://[::1]:8080/" in told
+    told = process.first_commands(Address("127.0.0.1", 9092), "https://[::1]:8080")
+    assert "https://[::1]:8080/" in told
     assert "tidemill topic create orders --partitions 3\n" in told
     assert "--bootstrap 127.0.0.1:19092\n" in process.first_commands(Address("127.0.0.1", 19092), None)
     assert "tidemill" not in process.first_commands(None, None)

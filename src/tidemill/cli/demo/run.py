@@ -211,7 +211,7 @@ class Demo:
         node, spark = self.node, ""
         if self.pipeline is not None:
             spark = f"\nparquet    {self._options.folder / pipeline.LAKE} (when Spark is ready)"
-        return f"kafka      {node.kafka}\ngrpc       {node.grpc}\nconsole    http://{node.http}/{spark}"
+        return f"kafka      {node.kafka}\ngrpc       {node.grpc}\nconsole    {node.http_url}/{spark}"
 
     def news(self) -> str | None:
         """News about Spark, each reported once."""

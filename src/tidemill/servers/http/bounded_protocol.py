@@ -6,9 +6,12 @@ clients that send forever, or nothing, would take the memory and the sockets of 
 
 from asyncio import Transport
 from asyncio.events import TimerHandle
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tidemill.security.core.principal import ANONYMOUS, Principal
 
 REQUEST_BYTES_MAX = 1024 * 1024
 """The most bytes of one request: its head, its body and its trailer."""
@@ -16,25 +19,33 @@ RECEIVE_S = 30.0
 """The longest time from the first byte of a request, or from the connection, to the end of the request."""
 STALL_S = 60.0
 """How long an answer waits for a client that does not read it."""
+CERTIFICATE_USER = "certificate_user"
+"""The key in the state of a request for the principal of the client's certificate."""
+
+Identify = Callable[[Transport], Principal | None]
+"""The principal of the client's certificate: ANONYMOUS without one, None for a name that is not accepted."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, *arguments: Any, connections_max: int, **more: Any) -> None:
+    def __init__(self, *arguments: Any, identify: Identify, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._connections_max = connections_max
+        self._identify = identify
+        self._certificate_user = ANONYMOUS
         self._received_bytes = 0
         self._receiving = _Deadline(self)
         self._writing = _Deadline(self)
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        """Accept a connection, or close it if there are too many."""
+        """Begin to receive, or close a connection whose certificate has a name that is not accepted."""
         super().connection_made(transport)
-        if len(self.connections) > self._connections_max:
+        found = self._identify(transport)
+        if found is None:
             transport.abort()
-        else:
-            self._receiving.begin(RECEIVE_S)
+            return
+        self._certificate_user = found
+        self._receiving.begin(RECEIVE_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers of a closed connection."""
@@ -49,6 +60,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._received_bytes > REQUEST_BYTES_MAX:
             self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """Note in each request who the certificate of its connection belongs to."""
+        super().on_message_begin()
+        self.scope["state"][CERTIFICATE_USER] = self._certificate_user
 
     def on_message_complete(self) -> None:
         """End the deadline of a request that has fully arrived."""

@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.prometheus import registry_of, render
-from tidemill.servers.http.bounded_protocol import BoundedProtocol
+from tidemill.servers.http.bounded_protocol import BoundedProtocol, Identify
 from tidemill.servers.http.broker_summary import health_of, status_of, timelines_of, topics_of, unready
 from tidemill.servers.http.front_page import ROWS_SHOWN_MAX, front_page
 from tidemill.servers.http.request_origin import AllowedOrigins
@@ -151,7 +151,7 @@ def _problem(path: str, status: int, reason: str, headers: Mapping[str, str] | N
 
 
 def protocol_factory(
-    app: Starlette, *, connections_max: int, keep_alive_s: int
+    app: Starlette, identify: Identify, *, keep_alive_s: int
 ) -> tuple[ServerState, Callable[[], asyncio.Protocol]]:
     """Return uvicorn's HTTP protocol without its server: the node owns the loop, signals and shutdown."""
     config = Config(
@@ -168,9 +168,7 @@ def protocol_factory(
     state = ServerState()
 
     def make() -> asyncio.Protocol:
-        return BoundedProtocol(
-            config=config, server_state=state, app_state=_no_state(), connections_max=connections_max
-        )
+        return BoundedProtocol(config=config, server_state=state, app_state=_no_state(), identify=identify)
 
     return state, make
 

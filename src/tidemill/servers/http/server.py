@@ -15,6 +15,11 @@ from typing import Any
 import structlog
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.model.listeners import PLAINTEXT
+from tidemill.security.client_certificate import certificate_principal
+from tidemill.security.core.principal import ANONYMOUS, Principal
+from tidemill.security.tls import RELOAD_CHECK_S, ReloadingContext
+from tidemill.servers.http.connection_acceptor import ConnectionAcceptor
 from tidemill.servers.http.request_origin import AllowedOrigins
 
 BACKLOG = 128
@@ -22,6 +27,7 @@ STEP_S = 0.01
 GRACE_STEPS = 200
 CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 15
+SERVER_NAME = "http"
 
 Ask = Callable[[str, str, bool], Coroutine[Any, Any, bytes]]
 """Runs a SQL query and returns the result in a format."""
@@ -42,6 +48,7 @@ class HttpServer:
         tell: Tell,
         *,
         names: Sequence[str] = (),
+        protocol: str = PLAINTEXT,
     ) -> None:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
@@ -49,9 +56,12 @@ class HttpServer:
         self._ask = ask
         self._tell = tell
         self._names = names
+        self._protocol = protocol
         self._bound = ""
-        self._server: asyncio.Server | None = None
+        self._context: ReloadingContext | None = None
+        self._acceptor: ConnectionAcceptor | None = None
         self._state: Any = None
+        self._timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
 
@@ -59,6 +69,8 @@ class HttpServer:
         """Listen. Port 0 means any free port; `address` has the result."""
         self._bound = host
         loop = asyncio.get_running_loop()
+        if self._protocol.endswith("SSL"):
+            self._context = ReloadingContext.open(self._broker.settings.security, SERVER_NAME)
         family, kind, protocol, _, where = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
         self._socket = socket.socket(family, kind, protocol)
         try:
@@ -71,6 +83,7 @@ class HttpServer:
         self._socket.setblocking(False)
         self.address = self._socket.getsockname()[:2]
         self._loading = asyncio.create_task(self._serve(self._socket))
+        self._tend()
 
     async def loaded(self) -> None:
         """Wait until requests are answered."""
@@ -79,13 +92,16 @@ class HttpServer:
 
     async def close(self) -> None:
         """Accept no more connections, let running requests end for a while, then cut the rest."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._loading is not None:
             await asyncio.gather(self._loading, return_exceptions=True)
-        if self._server is None:
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is None:
             if self._socket is not None:
                 self._socket.close()
             return
-        self._server.close()
+        await acceptor.close()
         connections = self._state.connections
         for connection in list(connections):
             connection.shutdown()
@@ -102,12 +118,24 @@ class HttpServer:
     def _callers(self) -> AllowedOrigins:
         return AllowedOrigins(self.address[0], self._bound, self._names, [socket.gethostname()])
 
+    def _tend(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(RELOAD_CHECK_S, self._tend)
+        if self._context is not None:
+            self._context.reload_if_changed()
+
+    def _identify(self, transport: asyncio.Transport) -> Principal | None:
+        if self._context is None:
+            return ANONYMOUS
+        return certificate_principal(transport, self._broker.settings.security)
+
     async def _serve(self, listening: socket.socket) -> None:
         web = await asyncio.to_thread(import_module, "tidemill.servers.http.routes")
-        self._state, protocol = web.protocol_factory(
-            web.make_app(self._broker, self._facts, self._ask, self._tell, self._callers()),
+        app = web.make_app(self._broker, self._facts, self._ask, self._tell, self._callers())
+        self._state, make_protocol = web.protocol_factory(app, self._identify, keep_alive_s=KEEP_ALIVE_S)
+        self._acceptor = ConnectionAcceptor(
+            listening,
+            make_protocol,
+            self._context,
+            opened=self._state.connections,
             connections_max=CONNECTIONS_MAX,
-            keep_alive_s=KEEP_ALIVE_S,
         )
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(protocol, sock=listening, backlog=BACKLOG)

@@ -23,10 +23,10 @@ import structlog
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.model.listeners import ListenerSpec
+from tidemill.security.client_certificate import certificate_principal
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
 from tidemill.servers.kafka.api_table import ApiTable
 from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_version
-from tidemill.servers.kafka.client_certificate import certificate_principal
 from tidemill.servers.kafka.eviction import Resting, Upload
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
 from tidemill.wire.kafka.error_codes import refusals

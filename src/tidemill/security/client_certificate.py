@@ -10,7 +10,7 @@ from tidemill.security.core.distinguished_name import distinguished_name
 from tidemill.security.core.principal import ANONYMOUS, Principal, user
 from tidemill.security.core.principal_rules import apply_rules, parse_rules
 
-log = structlog.get_logger("tidemill.kafka")
+log = structlog.get_logger("tidemill.security")
 
 
 def certificate_principal(transport: asyncio.BaseTransport, settings: SecuritySettings) -> Principal | None:

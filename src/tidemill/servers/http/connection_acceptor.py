@@ -1,0 +1,87 @@
+"""Accepts the connections of the HTTP server, with TLS if there is a context.
+
+A connection counts against the limit from the moment that it is accepted. So clients that never end their TLS handshake
+cannot hold more sockets than clients that never end their request, and both are cut after a bounded time.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
+
+SHUTDOWN_TIMEOUT_S = 2.0
+"""How long the end of a TLS connection waits for the other side."""
+ACCEPTED_AT_ONCE = 32
+RETRY_S = 0.5
+"""The pause after a failed accept: the process has no free file descriptor, and trying at once would use up a core."""
+
+
+class ConnectionAcceptor:
+    """Accepts connections of one listening socket until `close`. `opened` has the connections that are open."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext | None,
+        *,
+        opened: Collection[object],
+        connections_max: int,
+    ) -> None:
+        self._listening = listening
+        self._make_protocol = make_protocol
+        self._context = context
+        self._opened = opened
+        self._connections_max = connections_max
+        self._handshakes: dict[asyncio.Task[None], asyncio.Protocol] = {}
+        self._retry: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(listening, self._accept)
+
+    async def close(self) -> None:
+        """Accept no more connections, and end those that are still in their handshake."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        await asyncio.sleep(0)  # a task that is cancelled before it begins would not close its socket
+        handshakes = list(self._handshakes)
+        for each in handshakes:
+            each.cancel()
+        await asyncio.gather(*handshakes, return_exceptions=True)
+
+    def _accept(self) -> None:
+        """Accept the connections that wait, a few at a time, so that the broker serves other clients in between."""
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connected, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._listening)
+                self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._listening, self._accept)
+                return
+            self._admit(connected)
+
+    def _admit(self, connected: socket.socket) -> None:
+        # A connection may be open a moment before the task of its handshake ends.
+        begun = sum(each not in self._opened for each in self._handshakes.values())
+        if len(self._opened) + begun >= self._connections_max:
+            connected.close()
+            return
+        protocol = self._make_protocol()
+        task = asyncio.create_task(self._open(connected, protocol))
+        self._handshakes[task] = protocol
+        task.add_done_callback(self._handshakes.pop)
+
+    async def _open(self, connected: socket.socket, protocol: asyncio.Protocol) -> None:
+        """Serve one connection; a handshake that fails or takes too long closes it."""
+        connected.setblocking(False)
+        seconds = {"ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S}
+        with suppress(OSError):
+            await self._loop.connect_accepted_socket(
+                lambda: protocol, connected, ssl=self._context, **(seconds if self._context is not None else {})
+            )
