@@ -29,7 +29,7 @@ def fuzz(name: str, words: list[str]) -> None:
 def command(name: str, *words: str) -> list[str]:
     """The command that runs one target in a process of its own.
 
-    The peak memory of a process survives exec: without the shell in between, the limit would count the memory of pytest.
+    The peak memory of a process survives exec. Without the shell in between, the limit would count pytest's memory.
     """
     start = f"from tests.fuzz.run import fuzz; fuzz({name!r}, {list(words)!r})"
     return ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", start]
