@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -95,24 +95,23 @@ class Users:
 
         await self._directory.update(name, edit)
 
-    async def put_credential(self, name: str, credential: ScramCredential) -> None:
-        """Add or replace one credential of a user, who is created if missing."""
-        self._check_name(name)
+    async def alter(
+        self, name: str, credentials: Iterable[ScramCredential], removed: Collection[ScramMechanism] = ()
+    ) -> None:
+        """Remove and add credentials of a user in one write: no login sees only a part of the change.
 
-        def edit(old: bytes | None) -> bytes:
-            user = UserRecord() if old is None else decode_user(old)
-            return encode_user(replace(user, credentials={**user.credentials, credential.mechanism: credential}))
-
-        await self._directory.update(name, edit)
-
-    async def remove_credential(self, name: str, mechanism: ScramMechanism) -> None:
-        """Remove one credential; the user is removed with the last one."""
+        A missing user is created, and a user without a credential is removed.
+        """
+        added = {each.mechanism: each for each in credentials}
+        if added:
+            self._check_name(name)
 
         def edit(old: bytes | None) -> bytes | None:
             user = UserRecord() if old is None else decode_user(old)
-            if mechanism not in user.credentials:
-                raise ResourceNotFound(f"user {name[:NAME_CHARS_MAX]} has no credential of {mechanism.label}")
-            rest = {each: known for each, known in user.credentials.items() if each is not mechanism}
+            for mechanism in removed:
+                if mechanism not in user.credentials:
+                    raise ResourceNotFound(f"user {name[:NAME_CHARS_MAX]} has no credential of {mechanism.label}")
+            rest = {each: known for each, known in user.credentials.items() if each not in removed} | added
             return encode_user(replace(user, credentials=rest)) if rest else None
 
         await self._directory.update(name, edit)
@@ -150,13 +149,18 @@ class Users:
 
 
 def user_with_password(
-    password: str, token_bytes: Callable[[int], bytes], *, is_super: bool = False, iterations: int = DEFAULT_ITERATIONS
+    password: str,
+    token_bytes: Callable[[int], bytes],
+    *,
+    is_super: bool = False,
+    iterations: int = DEFAULT_ITERATIONS,
+    mechanisms: Iterable[ScramMechanism] = tuple(ScramMechanism),
 ) -> UserRecord:
-    """A user that logs in with this password by every mechanism. This takes milliseconds."""
+    """A user that logs in with this password by these mechanisms. This takes milliseconds."""
     check_lengths("", password)
     made = (
         credential_from_password(mechanism, password, token_bytes(DEFAULT_SALT_BYTES), iterations)
-        for mechanism in ScramMechanism
+        for mechanism in mechanisms
     )
     return UserRecord({each.mechanism: each for each in made}, is_super)
 

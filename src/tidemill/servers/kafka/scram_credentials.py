@@ -11,7 +11,7 @@ from tidemill.model.errors import (
     UnsupportedSaslMechanism,
 )
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
-from tidemill.security.core.scram import BY_NUMBER, ScramMechanism, credential_from_salted
+from tidemill.security.core.scram import BY_NUMBER, ScramCredential, ScramMechanism, credential_from_salted
 from tidemill.servers.kafka.api import Call, error_code, error_message
 
 if TYPE_CHECKING:
@@ -88,16 +88,21 @@ async def _alter(call: Call, name: str, changes: list[Any]) -> None:
         raise DuplicateResource(f"the request changes a credential of {name[:60]!r} twice; change each once")
     if not name:
         raise UnacceptableCredential("the user name is empty")
+    added: list[ScramCredential] = []
+    removed: list[ScramMechanism] = []
     for each, mechanism in zip(changes, mechanisms, strict=True):
         if hasattr(each, "salted_password"):
-            credential = credential_from_salted(
-                mechanism, bytes(each.salted_password), bytes(each.salt), each.iterations
-            )
-            await users.put_credential(name, credential)
-            audit.changed(call.principal, call.client_host, "credential_set", user=name, mechanism=mechanism.label)
+            salted, salt = bytes(each.salted_password), bytes(each.salt)
+            added.append(credential_from_salted(mechanism, salted, salt, each.iterations))
         else:
-            await users.remove_credential(name, mechanism)
-            audit.changed(call.principal, call.client_host, "credential_removed", user=name, mechanism=mechanism.label)
+            removed.append(mechanism)
+    await users.alter(name, added, removed)
+    for mechanism in removed:
+        audit.changed(call.principal, call.client_host, "credential_removed", user=name, mechanism=mechanism.label)
+    for credential in added:
+        audit.changed(
+            call.principal, call.client_host, "credential_set", user=name, mechanism=credential.mechanism.label
+        )
 
 
 def _mechanism(number: int) -> ScramMechanism:
