@@ -8,13 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 
 FRESH = ".new"
+PUBLIC_MODE, PRIVATE_MODE = 0o666, 0o600
+"""The mode of a file before the umask. A private file holds credentials: only its owner may read it."""
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes, *, private: bool = False) -> None:
     """Replace a file, durably when this returns. Readers and crashes find the old one or the new one."""
+    mode = PRIVATE_MODE if private else PUBLIC_MODE
     fresh = path.with_name(path.name + FRESH)
     try:
-        with fresh.open("wb") as file:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -14,6 +14,8 @@ from pathlib import Path
 from tidemill.model.errors import TidemillError
 
 LOCK = "lock"
+DIRECTORY_MODE = 0o700
+"""The mode of a new data directory: records and credentials are for the broker's user only."""
 CANNOT_LOCK = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL})
 """Error numbers of file systems that cannot lock a directory, such as NFS."""
 
@@ -34,7 +36,7 @@ class DataDirLock:
         self._files: list[int] = []
         hint = "choose another with --data-dir"
         try:
-            data_dir.mkdir(parents=True, exist_ok=True)
+            data_dir.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             self._files.append(os.open(data_dir, os.O_RDONLY | os.O_CLOEXEC))
             with _disk_may_be_full():
                 self._files.append(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))

@@ -17,6 +17,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +33,8 @@ COPY = "coordination.copy"
 RESTORED_MAX = 1
 """The most changes that a crash can leave in only one of the files."""
 CLOSED = -1
-FILE_MODE = 0o644
+FILE_MODE = 0o600
+"""The journal has the credentials of users and the secret of the cluster."""
 
 log = structlog.get_logger("tidemill.cluster")
 
@@ -142,7 +144,7 @@ def read_file(path: Path) -> JournalLines | None:
 
 def write_file(path: Path, changes: Iterable[Changed]) -> None:
     """Replace a file; durable when this returns."""
-    replace_file(path, b"".join(map(encode_line, changes)))
+    replace_file(path, b"".join(map(encode_line, changes)), private=True)
 
 
 class CoordinationJournal:
@@ -179,6 +181,7 @@ class CoordinationJournal:
                 write_file(self._copy_path, kept)
                 write_file(self.path, kept)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, FILE_MODE)
+        _keep_private(self._file)
         try:
             self._complete(changes)
         except JournalFull as error:
@@ -234,6 +237,7 @@ class CoordinationJournal:
         if not self._copy_path.exists() or self._copy_path.read_bytes() != text:
             write_file(self._copy_path, read_lines(text).changes)
         self._copy = os.open(self._copy_path, os.O_RDWR | os.O_APPEND)
+        _keep_private(self._copy)
 
 
 class _log_write_errors:  # noqa: N801 -- used as a statement
@@ -250,6 +254,12 @@ class _log_write_errors:  # noqa: N801 -- used as a statement
             return False
         log.warning(self._event, error=str(error))
         return True
+
+
+def _keep_private(file: int) -> None:
+    """Take the rights that other users have to a file of an older version."""
+    with suppress(PermissionError):
+        os.fchmod(file, FILE_MODE)
 
 
 def _write(file: int, text: bytes, size: int) -> None:
