@@ -14,7 +14,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from tidemill.client.kafka import brokers, coordinators, reassignment
+from tidemill.client.kafka import acls, brokers, coordinators, reassignment, users
+from tidemill.client.kafka.acls import AclFields, AclFilterFields
 from tidemill.client.kafka.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from tidemill.client.kafka.brokers import Described
 from tidemill.client.kafka.coordinators import GroupOffset, ProducerIdentity
@@ -35,6 +36,7 @@ from tidemill.client.kafka.ranges import read_range
 from tidemill.client.kafka.reassignment import Carried, Moving
 from tidemill.client.kafka.routing import Coordinated, PendingRequest, RequestRouter
 from tidemill.client.kafka.topology import BrokerEndpoint, TopicInfo, Topology
+from tidemill.client.kafka.users import DescribedUser, ScramDeletion, ScramUpsertion
 from tidemill.model.errors import KafkaError, UnknownTopicOrPartition, of_code
 from tidemill.model.topics import TopicPartition
 
@@ -158,6 +160,28 @@ class KafkaClient:
     def forget_broker(self, node_id: int) -> None:
         """Unregister a broker that will not return."""
         brokers.forget(self._router, node_id)
+
+    # Users and ACLs
+
+    def users(self) -> list[DescribedUser]:
+        """Every user that logs in by SCRAM."""
+        return users.describe(self._router)
+
+    def alter_users(self, changes: Sequence[ScramUpsertion | ScramDeletion]) -> dict[str, KafkaError | None]:
+        """Change credentials. Returns the error of each user, or None."""
+        return users.alter(self._router, changes)
+
+    def acls(self, wanted: AclFilterFields) -> list[AclFields]:
+        """The ACLs that a filter selects."""
+        return acls.describe(self._router, wanted)
+
+    def create_acls(self, bindings: Sequence[AclFields]) -> list[KafkaError | None]:
+        """Create ACLs. Returns the error of each, or None, in their order."""
+        return acls.create(self._router, bindings)
+
+    def delete_acls(self, bindings: Sequence[AclFields]) -> list[KafkaError | None]:
+        """Delete these ACLs. Returns the error of each, or None, in their order."""
+        return acls.delete(self._router, bindings)
 
     # Replicas
 
