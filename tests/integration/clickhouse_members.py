@@ -7,7 +7,6 @@ runs the test.
 
 import asyncio
 import time
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -71,6 +70,10 @@ class Member:
         self.leader = ""
         self.members: list[str] = []
 
+    @classmethod
+    async def at(cls, world: World, number: int) -> "Member":
+        return cls(await connect(world, number))
+
     async def join(self, session: timedelta = SESSION) -> None:
         protocol = request_part(JOIN, 7, "JoinGroupRequestProtocol", name="range", metadata=SUBSCRIPTION)
         while True:
@@ -120,11 +123,9 @@ class Member:
         assert [each.error_code for each in answer.members] == [0]
 
 
-async def connect(world: World, number: int, connections: AsyncExitStack) -> RawClient:
+async def connect(world: World, number: int) -> RawClient:
     host, port = world.brokers.address(number).split(":")
-    client = RawClient(*await asyncio.open_connection(host, int(port)))
-    connections.push_async_callback(client.close)
-    return client
+    return RawClient(*await asyncio.open_connection(host, int(port)))
 
 
 async def until_told(member: Member, code: int) -> None:
@@ -144,12 +145,8 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
     other_number = 3 - first_number
 
     async def test() -> None:
-        async with AsyncExitStack() as connections:
-            await run(connections)
-
-    async def run(connections: AsyncExitStack) -> None:
-        elsewhere = await connect(world, other_number, connections)
-        first, second = [Member(await connect(world, first_number, connections)) for _ in range(2)]
+        elsewhere = await connect(world, other_number)
+        first, second = [await Member.at(world, first_number) for _ in range(2)]
         await first.join()
         await first.sync()
         assert (first.leader, first.members) == (first.id, [first.id])
@@ -172,14 +169,14 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
             assert await first.beat() == 0
         assert int(world.told("count()", first.id)) < 20, "heartbeats are not an insert each"
 
-        await goes_on_elsewhere(first, second, connections)
+        await goes_on_elsewhere(first, second)
 
-    async def goes_on_elsewhere(first: Member, second: Member, connections: AsyncExitStack) -> None:
+    async def goes_on_elsewhere(first: Member, second: Member) -> None:
         generation = first.generation
         world.brokers.kill(first_number)
         written = int(world.told("count()", first.id))
         eventually(lambda: world.coordinator(other_number) == other_number, "the other broker coordinates")
-        client = await connect(world, other_number, connections)
+        client = await connect(world, other_number)
         end = time.monotonic() + 60
         while (code := await first.beat(client)) in NOT_YET:
             assert time.monotonic() < end

@@ -35,10 +35,15 @@ TABLES_OF_STREAMS = Path(EMBEDDED) / "metadata" / "tidemill.sql"
 
 
 async def open_coordination(settings: Settings) -> Coordination:
-    """Open the coordination backend. The etcd libraries are loaded only for etcd URLs."""
-    if settings.coordination.startswith(("etcd:", "etcds:")):
-        return await _open_etcd(settings.coordination)
-    return await LocalCoordination.open(settings.data_dir)
+    """Open the coordination backend of a node."""
+    return await open_coordination_at(settings.coordination, settings.data_dir)
+
+
+async def open_coordination_at(url: str, data_dir: Path) -> Coordination:
+    """Open the coordination backend of a URL. The etcd libraries are loaded only for etcd URLs."""
+    if url.startswith(("etcd:", "etcds:")):
+        return await _open_etcd(url)
+    return await LocalCoordination.open(data_dir)
 
 
 def etcd_address(url: str) -> "EtcdUrl":

@@ -161,6 +161,19 @@ def kafka_errors(what: str) -> Iterator[None]:
         raise CommandFailed(f"{what}: no answer within {TIMEOUT_S:g} s") from None
 
 
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Turn an error of a broker or of this package's client into one line that starts with the failed operation."""
+    from tidemill.client.kafka import ClientError
+    from tidemill.model.errors import KafkaError
+
+    try:
+        yield
+    except (KafkaError, ClientError) as error:
+        text = str(error)
+        raise CommandFailed(text if text.startswith(what) else f"{what}: {text}") from None
+
+
 def answer(future: "Future[T]", what: str) -> T:
     """The future's result, or CommandFailed."""
     with kafka_errors(what):

@@ -47,6 +47,8 @@ COMMANDS = {
     "cluster": Command("tidemill.cli.cluster:app", "Run a cluster, show its status, rebalance it."),
     "pipeline": Command("tidemill.cli.pipeline:app", "Run pipelines on Spark; archive topics and replay them."),
     "sql": Command("tidemill.cli.sql:sql", "Query records, groups, lag and timers in SQL."),
+    "user": Command("tidemill.cli.user:app", "Add, list and remove users; change passwords."),
+    "acl": Command("tidemill.cli.acl:app", "Grant, revoke and list rights."),
     "cert": Command("tidemill.cli.cert:app", "Create certificates for development."),
     "bench": Command("tidemill.cli.bench:bench", "Measure a broker: throughput and latency."),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
