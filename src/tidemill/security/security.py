@@ -10,9 +10,12 @@ from tidemill.security.acls import Acls
 from tidemill.security.audit import Audit
 from tidemill.security.authenticator import Authenticator
 from tidemill.security.authorizer import Authorizer
+from tidemill.security.core.failing_producers import FailingProducers
 from tidemill.security.core.principal import parse_super_users
+from tidemill.security.core.throttle import Throttle
 from tidemill.security.interface import SecurityStore
 from tidemill.security.peers import PeerTokens
+from tidemill.security.quotas import Quotas
 from tidemill.security.request_login import RequestLogin
 from tidemill.security.users import Users, user_with_password
 from tidemill.supervision.supervisor import Supervisor
@@ -31,11 +34,15 @@ class Security:
     audit: Audit
     request_login: RequestLogin
     peers: PeerTokens
+    quotas: Quotas
+    throttle: Throttle
+    failing_producers: FailingProducers
     acls: Acls | None = None
 
     async def start(self, supervisor: Supervisor, admin_password: str | None = None) -> None:
-        """Read users and ACLs, and follow their changes until `stop`. With a password, create the user `admin`."""
+        """Read users, quotas and ACLs, and follow them until `stop`. With a password, create the user `admin`."""
         await self.users.start(supervisor)
+        await self.quotas.start(supervisor)
         if self.acls is not None:
             await self.acls.start(supervisor)
         if admin_password is not None and self.users.find(ADMIN) is None:
@@ -44,6 +51,7 @@ class Security:
     async def stop(self) -> None:
         """Stop following changes."""
         await self.users.stop()
+        await self.quotas.stop()
         if self.acls is not None:
             await self.acls.stop()
         self.authenticator.close()
@@ -67,6 +75,7 @@ def make_security(
         allow_everyone_if_no_acl_found=settings.allow_everyone_if_no_acl_found,
     )
     authenticator = Authenticator(users, token_bytes=secrets.token_bytes, steady_s=time.monotonic, clock_ms=clock_ms)
+    throttle = Throttle(settings.quota_window_num, settings.quota_window_size_seconds)
     return Security(
         users,
         authenticator,
@@ -74,5 +83,8 @@ def make_security(
         audit,
         RequestLogin(authenticator, audit, settings, token_bytes=secrets.token_bytes, steady_s=time.monotonic),
         PeerTokens(node_id, cluster_secret, token_bytes=secrets.token_bytes, clock_ms=clock_ms),
+        Quotas(store, throttle.set_table),
+        throttle,
+        FailingProducers(settings.tidemill_failing_producer_percentage),
         Acls(store, authorizer.set_table) if is_authorizer_on else None,
     )

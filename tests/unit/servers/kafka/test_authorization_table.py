@@ -113,6 +113,12 @@ def _acl_creation(at: GuardedDoor) -> dict[str, Any]:
     return {"creations": (at.part(30, 3, "AclCreation", **fields, operation=3, permission_type=3),)}
 
 
+def _quota(at: GuardedDoor) -> dict[str, Any]:
+    entity = (at.part(49, 0, "EntityData", entity_type="user", entity_name="bob"),)
+    ops = (at.part(49, 0, "OpData", key="producer_byte_rate", value=1024.0),)
+    return {"entries": (at.part(49, 0, "EntryData", entity=entity, ops=ops),), "validate_only": False}
+
+
 def _join(at: GuardedDoor) -> dict[str, Any]:
     protocols = (at.part(11, 5, "JoinGroupRequestProtocol", name="range", metadata=b""),)
     times = {"session_timeout": 10 * _SECOND, "rebalance_timeout": 10 * _SECOND}
@@ -298,6 +304,8 @@ CASES = [
         {GROUP},
         (on_group(Op.DELETE), on_topic(Op.READ)),
     ),
+    ApiCase(48, 0, lambda _: {"components": (), "strict": False}, {CLUSTER}, (on_cluster(Op.DESCRIBE_CONFIGS),)),
+    ApiCase(49, 0, _quota, {CLUSTER}, (on_cluster(Op.ALTER_CONFIGS),)),
     ApiCase(50, 0, lambda _: {"users": None}, {CLUSTER}, (on_cluster(Op.DESCRIBE),)),
     ApiCase(
         51,
