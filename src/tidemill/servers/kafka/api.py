@@ -10,8 +10,10 @@ A handler iterates over a client's list with `async for each in call.in_slices(i
 block the event loop. State may change between two items.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
@@ -142,6 +144,8 @@ class Call(Generic[Response]):
     """One request: the client that sent it, its version, and the broker that serves it.
 
     `memory_short`: clients that do not read their responses hold much memory, so this response should be small.
+    `own_errors` are the appends of a Produce request that failed by the client's fault. `wait_s` is how long the client
+    must wait before its next request. `spent_s` is the time of the broker that the request took, if that is measured.
     """
 
     __slots__ = (
@@ -155,7 +159,10 @@ class Call(Generic[Response]):
         "client_id",
         "identity",
         "memory_short",
+        "own_errors",
+        "spent_s",
         "version",
+        "wait_s",
     )
 
     def __init__(
@@ -182,6 +189,9 @@ class Call(Generic[Response]):
         self.apis = apis
         self.identity = identity
         self.memory_short = memory_short
+        self.own_errors = 0
+        self.spent_s = 0.0
+        self.wait_s = 0.0
 
     @property
     def listener(self) -> str:
@@ -193,6 +203,14 @@ class Call(Generic[Response]):
     def principal(self) -> Principal:
         """The user that sent the request."""
         return self.identity.principal
+
+    def now_s(self) -> float:
+        """The time that quotas are measured by: the event loop's."""
+        return asyncio.get_running_loop().time()
+
+    def throttle(self, wait_s: float) -> None:
+        """Let the client wait for at least this time before its next request."""
+        self.wait_s = max(self.wait_s, wait_s)
 
     def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the client may do this. A broker of the cluster may do everything."""
@@ -268,8 +286,15 @@ class Call(Generic[Response]):
             await self._slice.next()
 
     async def in_worker(self, function: Callable[..., _T], *args: Any) -> _T:
-        """The result of a function that only computes, called in the worker thread."""
-        return await self._guard.in_worker(function, *args)
+        """The result of a function that only computes, called in the worker thread; its time counts as spent."""
+        return await self._guard.in_worker(self._timed, function, *args)
+
+    def _timed(self, function: Callable[..., _T], *args: Any) -> _T:
+        began = perf_counter()
+        try:
+            return function(*args)
+        finally:
+            self.spent_s += perf_counter() - began
 
     async def encoded(self, answer: Any) -> bytearray:
         """The response as bytes."""

@@ -24,11 +24,14 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.model.listeners import ListenerSpec
 from tidemill.security.client_certificate import certificate_principal
+from tidemill.security.core.quotas import QuotaKind
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
 from tidemill.servers.kafka.api_table import ApiTable
 from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_version
 from tidemill.servers.kafka.eviction import Resting, Upload
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
+from tidemill.servers.kafka.measured_steps import MeasuredSteps
+from tidemill.servers.kafka.throttle_time import throttle_ms, with_throttle_time
 from tidemill.wire.kafka.error_codes import refusals
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.loading import is_loaded, load
@@ -37,6 +40,7 @@ from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, r
 
 LOGIN_APIS = frozenset({API_VERSIONS, 17, 36})
 """ApiVersions, SaslHandshake and SaslAuthenticate are served before a client has authenticated."""
+_LOGIN_ONLY = frozenset({17, 36})
 LOGIN_TIMEOUT_S = 30.0
 """A client that has not authenticated after this time is disconnected."""
 IN_FLIGHT_MAX = 64
@@ -52,6 +56,10 @@ JOINED_WRITE_BYTES_MAX = 64 * 1024
 UPLOAD_GRACE_S = 120.0
 UPLOAD_BYTES_PER_S_MIN = 64 * 1024
 """A frame must arrive within the grace time plus its size at this rate; slower connections are closed."""
+
+INDEBTED_HOLD_S_MAX = 5.0
+"""How long the first Produce request of a connection waits at most while its client is above a quota."""
+_PRODUCE = 0
 
 _PREFIX = Struct(">ii")
 
@@ -116,6 +124,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def __init__(self, server: ConnectionHost, listener: ListenerSpec | None = None) -> None:
         self._server = server
+        self._throttle = server.broker.security.throttle
         self._identity = ConnectionIdentity(listener)
         self._frames = FrameReader(server.scratch, self._frame_bytes_max())
         self._waiting: deque[bytearray] = deque()
@@ -132,6 +141,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._upload_deadline: float | None = None
         self._upload_began = 0.0
         self._paused_at = 0.0
+        self._muted: asyncio.TimerHandle | None = None
+        self._was_checked_for_debt = False
         self._served = False
         self._login_deadline = self._loop.time() + LOGIN_TIMEOUT_S
         self.last_active = self._loop.time()
@@ -173,6 +184,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has disconnected: cancel long polls; all other requests run to their end without a response."""
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         if exc is None and not self._ending:
             self._start_rest()
         self._ending = True
@@ -244,7 +258,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return True
         if now > self._login_deadline and not self._identity.is_authenticated:
             return True
-        return not self._slots and now - self.last_active > idle_s
+        return not self._slots and self._muted is None and now - self.last_active > idle_s
 
     def upload(self, now: float) -> "Upload[ClientConnection] | None":
         """The request of which a part has arrived, if there is one."""
@@ -259,6 +273,29 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._ending or self._slots or self._waiting:
             return None
         return Resting(self, now - self.last_active, self._served)
+
+    @property
+    def muted_file(self) -> int | None:
+        """The file descriptor of a throttled connection: it does not read, so it does not notice the client's end."""
+        if self._muted is None or self._transport is None or self._transport.is_closing():
+            return None
+        found: int = self._transport.get_extra_info("socket").fileno()
+        return found
+
+    def leave(self) -> None:
+        """Close a throttled connection whose client has left; Produce requests that have arrived still count."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def unmute(self) -> None:
+        """Start reading again: the time of the throttling is over, or the quotas have changed."""
+        if self._muted is None:
+            return
+        self._muted.cancel()
+        self._muted = None
+        self._pump()
+        self._account()
+        self._regulate_reading()
 
     def evict(self) -> None:
         """Close at once and free the memory of a partial request."""
@@ -293,6 +330,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _pump(self) -> None:
         """Start the requests that may start."""
         while self._waiting and not self._ending and not self._write_paused and len(self._slots) < IN_FLIGHT_MAX:
+            if self._muted is not None:
+                return
             frame = self._waiting[0]
             try:
                 key, version = peek(frame)
@@ -302,6 +341,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if self._slots and not (api.pipelined and self._slots[-1].pipelined):
                     return
                 self._check_login(api)
+                if key == _PRODUCE and not self._was_checked_for_debt and self._is_in_debt(version, frame):
+                    return
                 self._waiting.popleft()
                 self._start(api, key, version, frame)
             except ProtocolViolation as error:
@@ -321,6 +362,18 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._start(api, key, version, frame)
             except ProtocolViolation:
                 return
+
+    def _is_in_debt(self, version: int, frame: bytearray) -> bool:
+        """Hold the first Produce request of a client above its quota: a new connection is no way around it."""
+        self._was_checked_for_debt = True
+        if not self._throttle.is_enabled or self._identity.node_id is not None:
+            return False
+        header = read_header(frame, flexible=is_flexible(_PRODUCE, version))
+        user, now = self._identity.principal.name, self._loop.time()
+        wait_s = self._throttle.delay(QuotaKind.PRODUCE, user, header.client_id, now)
+        if wait_s:
+            self._mute(min(wait_s, INDEBTED_HOLD_S_MAX))
+        return wait_s > 0
 
     def _check_login(self, api: Api) -> None:
         """Refuse other requests until the client has authenticated, and again when its login has expired."""
@@ -350,7 +403,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._slots.append(slot)
         # The handler is called here and not in its task, so that appends start in order of arrival.
-        slot.task = self._loop.create_task(self._serve(slot, call, header, api.handle(call, request)))
+        answering: Awaitable[Any] = api.handle(call, request)
+        if self._throttle.measures_time:
+            call.spent_s += perf_counter() - slot.started
+            answering = MeasuredSteps(call, answering)
+        slot.task = self._loop.create_task(self._serve(slot, call, header, answering))
 
     def _start_alone(self, slot: ResponseSlot, serving: Coroutine[Any, Any, None]) -> None:
         """Start a request whose handler is called later; no request behind it starts before it, to keep the order."""
@@ -385,7 +442,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         except ProtocolViolation as error:
             self._end(error)
         else:
-            await self._serve(slot, call, header, slot.api.handle(call, request))
+            await self._serve(slot, call, header, self._measured(call, slot.api.handle(call, request)))
+
+    def _measured(self, call: Call, answering: Awaitable[Any]) -> Awaitable[Any]:
+        return MeasuredSteps(call, answering) if self._throttle.measures_time else answering
 
     async def _serve_large(self, slot: ResponseSlot, call: Call, header: Header, frame: bytearray) -> None:
         guard = self._server.guard
@@ -394,18 +454,23 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._ending:
                 return
             try:
-                request = await guard.in_worker(_read, slot.api, header, frame)
+                request = await call.in_worker(_read, slot.api, header, frame)
             except ProtocolViolation as error:
                 self._end(error)
                 return
             if slot.waits:
                 await permit.aclose()  # it may wait for other clients, whose requests may need the permit
-            await self._serve(slot, call, header, slot.api.handle(call, request))
+            await self._serve(slot, call, header, self._measured(call, slot.api.handle(call, request)))
 
     async def _serve(self, slot: ResponseSlot, call: Call, header: Header, answering: Awaitable[Any]) -> None:
         flexible = is_flexible(header.key, header.version)
         try:
             answer = await self._handle(slot.api, call, answering)
+            if self._throttle.is_enabled and self._identity.node_id is None:
+                self._charge(slot, call)
+            if call.wait_s:
+                answer = with_throttle_time(answer, call.api_key, call.version, throttle_ms(call.wait_s))
+                self._mute(call.wait_s)
             buffers = answer if answer is None or isinstance(answer, list) else [await call.encoded(answer)]
         except ProtocolViolation as error:
             self._end(error)
@@ -419,6 +484,28 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answer(slot, header, buffers, flexible=flexible and header.key != API_VERSIONS)
         if slot.api.key in LOGIN_APIS and self._identity.has_failed:
             self._end(ProtocolViolation("the login failed"))
+
+    def _charge(self, slot: ResponseSlot, call: Call) -> None:
+        """Count what the request has used by the quotas of its client."""
+        if slot.api.key in _LOGIN_ONLY or not self._identity.is_authenticated:
+            return
+        user, now = self._identity.principal.name, self._loop.time()
+        if slot.api.key == _PRODUCE:
+            call.throttle(self._throttle.record(QuotaKind.PRODUCE, user, call.client_id, slot.frame_bytes, now))
+        if self._throttle.measures_time:
+            call.throttle(self._throttle.record_time(user, call.client_id, call.spent_s, now))
+
+    def _mute(self, wait_s: float) -> None:
+        """Stop reading, and start no request, until the time is over. Responses are still sent (KIP-219)."""
+        if self._ending:
+            return
+        until = self._loop.time() + wait_s
+        if self._muted is not None:
+            if until <= self._muted.when():
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until, self.unmute)
+        self._regulate_reading()
 
     async def _handle(self, api: Api, call: Call, answering: Awaitable[Any]) -> Any:
         try:
@@ -510,7 +597,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         crowded = self._server.is_crowded and self._held_bytes > CROWDED_BYTES_MAX
         if crowded:
             self._server.stall(self)
-        full = many or crowded or self._write_paused or self._retired
+        full = many or crowded or self._write_paused or self._retired or self._muted is not None
         if full and not self._read_paused:
             self._read_paused = True
             self._paused_at = self._loop.time()

@@ -22,8 +22,15 @@ from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code
-from tidemill.servers.kafka.fetch_sessions import NO_SESSION, FetchedPartition, FetchSession, FetchSessions
+from tidemill.servers.kafka.fetch_sessions import (
+    FULL_EPOCH,
+    NO_SESSION,
+    FetchedPartition,
+    FetchSession,
+    FetchSessions,
+)
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
+from tidemill.servers.kafka.quota_checks import FetchQuota
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.partition import Partition, ReadResult
 from tidemill.wire.kafka.cursor import TopicKey
@@ -122,16 +129,23 @@ class _FetchWait:
 class Fetch:
     """One fetch request in progress."""
 
-    def __init__(self, call: Call, request: FetchRequest, wanted: list[FetchedPartition]) -> None:
+    def __init__(
+        self, call: Call, request: FetchRequest, wanted: list[FetchedPartition], quota: FetchQuota | None = None
+    ) -> None:
         self._call = call
         self._request = request
         limit = SHORT_BYTES_MAX if call.memory_short else call.broker.settings.fetch_max_bytes
-        self._max_bytes = min(request.max_bytes, limit)
+        self._max_bytes = min(request.max_bytes, limit if quota is None else quota.limited(limit))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._wanted = wanted
         self.readings: list[_PartitionFetch] = []
         self._size = 0
         self._failed = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records that were read."""
+        return self._size
 
     async def run(self) -> None:
         """Read until the response is complete."""
@@ -305,13 +319,20 @@ class FetchHandler:
             copies = request.replica_id >= 0
             if copies and call.peer != request.replica_id:
                 raise ClusterAuthorizationFailed("only brokers of this cluster may fetch as a replica")
+            quota = FetchQuota.of(call)
+            if quota is not None and request.session_epoch <= FULL_EPOCH and quota.must_wait():
+                return write_fetch(call.version, [])  # as in Kafka, the client then opens its session again
             now = asyncio.get_running_loop().time()
             session, wanted = await self._sessions.begin(request, call.version, now, call.in_slices)
         except TidemillError as error:
             call.broker.metrics.api("Fetch").failed(error.code)
             return write_fetch(call.version, [], error_code=error.code)
-        fetch = ReplicaFetch(call, request, wanted) if copies else Fetch(call, request, wanted)
+        if quota is not None and quota.must_wait():
+            return write_fetch(call.version, [], session_id=NO_SESSION if session is None else session.session_id)
+        fetch = ReplicaFetch(call, request, wanted) if copies else Fetch(call, request, wanted, quota)
         await fetch.run()
+        if quota is not None and not quota.admits(fetch.size):
+            return write_fetch(call.version, [], session_id=self._sessions.keep(session, request))
         if not copies:
             await self._count(call, fetch)
         return await _answer(call, request, session, fetch)

@@ -137,6 +137,15 @@ class FetchSessions:
             await opened.update(wanted, (), in_slices)
         return opened, wanted
 
+    def keep(self, session: FetchSession | None, request: FetchRequest) -> int:
+        """The session id of a response without partitions: a session that this request has opened is closed again."""
+        if session is None:
+            return NO_SESSION
+        if request.session_epoch > FULL_EPOCH:
+            return session.session_id
+        self._by_id.pop(session.session_id, None)
+        return NO_SESSION
+
     async def _continue(self, request: FetchRequest, version: int, in_slices: SlicedIteration) -> FetchSession:
         session = self._by_id.get(request.session_id)
         if session is None:

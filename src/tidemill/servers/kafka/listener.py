@@ -5,6 +5,7 @@ It bounds the memory of all connections together: request bytes, and response by
 
 import asyncio
 import resource
+import select
 from contextlib import suppress
 
 import structlog
@@ -71,6 +72,7 @@ class KafkaServer:
         self._replaceable: list[ClientConnection] = []
         self._next_search = 0.0
         self._next_eviction = 0.0
+        self._quotas_version = 0
         self._servers: list[asyncio.Server] = []
         self._contexts: list[ReloadingContext] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -238,6 +240,7 @@ class KafkaServer:
         for connection in list(self._connections):
             if connection.too_slow(now, idle_s):
                 connection.abort()
+        self._tend_throttled(now)
         if self._refused:
             log.warning("connections_refused", count=self._refused, limit=self._connections_max)
             self._refused = 0
@@ -249,6 +252,22 @@ class KafkaServer:
                 queued_max_request_bytes=self._held_bytes_max,
             )
             self._evicted = 0
+
+    def _tend_throttled(self, now: float) -> None:
+        """Close throttled connections whose clients have left, and let clients go when quotas have changed."""
+        security = self.broker.security
+        security.throttle.expire(now)
+        muted = {file: each for each in self._connections if (file := each.muted_file) is not None}
+        if security.quotas.version != self._quotas_version:
+            self._quotas_version = security.quotas.version
+            for connection in muted.values():
+                connection.unmute()
+        elif muted:
+            poller = select.poll()
+            for file in muted:
+                poller.register(file, select.POLLRDHUP)
+            for file, _ in poller.poll(0):
+                muted[file].leave()
 
 
 def connections_max(file_descriptors: int, asked: int) -> int:

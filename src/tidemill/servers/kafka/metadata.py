@@ -23,6 +23,7 @@ from tidemill.model.topics import INTERNAL, check_topic_name
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code
 from tidemill.servers.kafka.authorized_operations import cluster_operations, topic_operations
+from tidemill.servers.kafka.quota_checks import MutationQuota
 
 CACHED_ANSWERS_MAX = 64
 CACHED_ANSWER_BYTES_MAX = 1024 * 1024
@@ -110,6 +111,7 @@ async def _create_missing(call: Call, request: Any, asked: Sequence[RequestedTop
     allowed = call.version < _CREATION_ASKED_FROM or request.allow_auto_topic_creation
     if not (allowed and broker.settings.auto_create_topics_enable):
         return frozenset()
+    quota = MutationQuota(call, is_strict=False)
     refused = []
     async for name, _ in call.in_slices(asked):
         if name is None or name in INTERNAL or broker.view.topic(name) is not None:
@@ -121,7 +123,8 @@ async def _create_missing(call: Call, request: Any, asked: Sequence[RequestedTop
             continue
         # If this fails, the response has the error of the name, or UNKNOWN_TOPIC_OR_PARTITION.
         with suppress(TidemillError):
-            await broker.topics.create(name)
+            async with quota.spend(broker.settings.num_partitions):
+                await broker.topics.create(name)
             call.changed("topic_created", topic=name)
     return frozenset(refused)
 

@@ -15,26 +15,48 @@ import structlog
 
 from tidemill.model.errors import (
     ConcurrentTransactions,
+    CorruptMessage,
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTimestamp,
+    InvalidTopic,
     InvalidTxnState,
+    MessageTooLarge,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     ProtocolViolation,
+    RecordListTooLarge,
     TidemillError,
+    TopicAuthorizationFailed,
     TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicId,
+    UnsupportedCompressionType,
 )
 from tidemill.model.topics import WAITING, refuse_internal
 from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code, error_message
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
+from tidemill.servers.kafka.measured_steps import measured
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, write_produce
 
 APPENDS_AT_ONCE = 100
 """Concurrent appends of a large request."""
+OWN_ERRORS = (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    InvalidTopic,
+    MessageTooLarge,
+    RecordListTooLarge,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedCompressionType,
+)
+"""Errors of the client itself. A missing topic is not one: this broker may not know a new topic yet."""
 _ABORTABLE_FROM = 11
 _IMPLICIT_FROM = 12
 _ATTRIBUTES = Struct(">h")
@@ -63,17 +85,22 @@ def _started(
     call: Call, request: ProduceRequest, topic: TopicKey, parts: Iterable[ProducePartition]
 ) -> list[asyncio.Task[ProduceOutcome]]:
     loop = asyncio.get_running_loop()
+    if call.broker.security.throttle.measures_time:
+        return [loop.create_task(measured(call, _append(call, request, topic, part))) for part in parts]
     return [loop.create_task(_append(call, request, topic, part)) for part in parts]
 
 
 async def _one(call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition) -> Buffers | None:
-    return _answer(call, request, [(topic, [await _append(call, request, topic, part)])])
+    outcomes = [(topic, [await _append(call, request, topic, part)])]
+    _throttle_failing(call, 1)
+    return _answer(call, request, outcomes)
 
 
 async def _many(
     call: Call, request: ProduceRequest, appends: list[tuple[TopicKey, list[asyncio.Task[ProduceOutcome]]]]
 ) -> Buffers | None:
     outcomes = [(topic, [await task for task in tasks]) for topic, tasks in appends]
+    _throttle_failing(call, sum(len(tasks) for _, tasks in appends))
     return _answer(call, request, outcomes)
 
 
@@ -84,7 +111,16 @@ async def _some_at_a_time(call: Call, request: ProduceRequest) -> Buffers | None
         async for start in call.in_slices(range(0, len(parts), APPENDS_AT_ONCE)):
             done += [await task for task in _started(call, request, topic, parts[start : start + APPENDS_AT_ONCE])]
         outcomes.append((topic, done))
+    _throttle_failing(call, sum(len(done) for _, done in outcomes))
     return await call.in_worker(_answer, call, request, outcomes)
+
+
+def _throttle_failing(call: Call, appends: int) -> None:
+    """Let a producer wait whose requests mostly fail; a request has failed when all its appends have."""
+    failing = call.broker.security.failing_producers
+    if (call.own_errors or failing.is_watching) and call.peer is None:
+        has_failed = 0 < appends <= call.own_errors
+        call.throttle(failing.record(call.principal.name, call.client_id, call.now_s(), has_failed=has_failed))
 
 
 def _answer(
@@ -115,6 +151,7 @@ def _refused(call: Call, part: ProducePartition, known: BaseException) -> Produc
     # The error is not stored: its traceback would keep the batch in memory until the next garbage collection.
     code = error_code(known)
     call.broker.metrics.api(_NAME).failed(code)
+    call.own_errors += isinstance(known, OWN_ERRORS)
     return ProduceOutcome(
         part.partition,
         code,

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from tidemill.broker.topics import UNSET
 from tidemill.cluster.core.image import Topic
 from tidemill.model.errors import (
     InvalidConfig,
@@ -19,6 +20,7 @@ from tidemill.model.topics import refuse_internal
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.servers.kafka.configs import topic_listing
+from tidemill.servers.kafka.quota_checks import MutationQuota
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
     from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 
 PARTITIONS_PER_TOPIC_MAX = 10_000
+_CREATE_REFUSED_FROM, _DELETE_REFUSED_FROM, _EXTEND_REFUSED_FROM = 6, 5, 3
+"""Versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def create_topics(call: Call["CreateTopicsResponse"], request: "CreateTopicsRequest") -> "CreateTopicsResponse":
     """Create topics."""
     names = Counter([topic.name async for topic in call.in_slices(request.topics)])
+    quota = MutationQuota(call, is_strict=call.version >= _CREATE_REFUSED_FROM)
     results = []
     async for asked in call.in_slices(request.topics):
         topic, error = None, None
@@ -42,7 +47,7 @@ async def create_topics(call: Call["CreateTopicsResponse"], request: "CreateTopi
             if names[asked.name] > 1:
                 raise InvalidRequest(f"the request names {asked.name[:60]!r} twice; name each topic once")
             _check_topic_or_cluster(call, Operation.CREATE, asked.name)
-            topic = await _create(call, asked, validate_only=request.validate_only)
+            topic = await _create(call, asked, quota, validate_only=request.validate_only)
             if not request.validate_only:
                 call.changed("topic_created", topic=topic.name, partitions=len(topic.partitions))
         except TidemillError as caught:
@@ -57,7 +62,7 @@ def _check_topic_or_cluster(call: Call, operation: Operation, name: str) -> None
         call.check(operation, ResourceType.TOPIC, name)
 
 
-async def _create(call: Call, asked: Any, *, validate_only: bool) -> Topic:
+async def _create(call: Call, asked: Any, quota: MutationQuota, *, validate_only: bool) -> Topic:
     overrides: dict[str, str] = {}
     for config in asked.configs:
         if config.value is None:
@@ -67,14 +72,17 @@ async def _create(call: Call, asked: Any, *, validate_only: bool) -> Topic:
     if len(assignment) != len(asked.assignments):
         raise InvalidReplicaAssignment("the assignment names a partition twice")
     _check_count(max(asked.num_partitions, len(assignment)))
-    return await call.broker.topics.create(
-        asked.name,
-        partitions=asked.num_partitions,
-        replication_factor=asked.replication_factor,
-        overrides=overrides,
-        assignment=assignment or None,
-        validate_only=validate_only,
-    )
+    count = len(assignment) or asked.num_partitions
+    count = call.broker.settings.num_partitions if count == UNSET else max(0, count)
+    async with quota.spend(0 if validate_only else count):
+        return await call.broker.topics.create(
+            asked.name,
+            partitions=asked.num_partitions,
+            replication_factor=asked.replication_factor,
+            overrides=overrides,
+            assignment=assignment or None,
+            validate_only=validate_only,
+        )
 
 
 def _check_count(partitions: int) -> None:
@@ -131,11 +139,12 @@ async def delete_topics(call: Call["DeleteTopicsResponse"], request: "DeleteTopi
     else:
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     counted = Counter([each async for each in call.in_slices(asked)])
-    results = [await _delete(call, *each, twice=counted[each] > 1) async for each in call.in_slices(asked)]
+    quota = MutationQuota(call, is_strict=call.version >= _DELETE_REFUSED_FROM)
+    results = [await _delete(call, quota, *each, twice=counted[each] > 1) async for each in call.in_slices(asked)]
     return call.response(responses=tuple(results))
 
 
-async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice: bool) -> Any:
+async def _delete(call: Call, quota: MutationQuota, name: str | None, topic_id: UUID | None, *, twice: bool) -> Any:
     error: TidemillError | None = None
     try:
         if twice:
@@ -152,7 +161,8 @@ async def _delete(call: Call, name: str | None, topic_id: UUID | None, *, twice:
         if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
             name, topic_id = known.name, known.topic_id  # without this right, a client does not learn the name of an id
         _check_topic_or_cluster(call, Operation.DELETE, known.name)
-        await call.broker.topics.delete(known.name)
+        async with quota.spend(len(known.partitions)):
+            await call.broker.topics.delete(known.name)
         call.changed("topic_deleted", topic=known.name)
     except TidemillError as caught:
         error = caught
@@ -170,6 +180,7 @@ async def create_partitions(
 ) -> "CreatePartitionsResponse":
     """Add partitions to topics; `count` is the new total."""
     names = Counter([topic.name async for topic in call.in_slices(request.topics)])
+    quota = MutationQuota(call, is_strict=call.version >= _EXTEND_REFUSED_FROM)
     results = []
     async for asked in call.in_slices(request.topics):
         error: TidemillError | None = None
@@ -180,9 +191,12 @@ async def create_partitions(
             refuse_internal(asked.name)
             _check_count(asked.count)
             assignment = [list(each.broker_ids) for each in asked.assignments] if asked.assignments else None
-            await call.broker.topics.add_partitions(
-                asked.name, asked.count, assignment=assignment, validate_only=request.validate_only
-            )
+            known = call.broker.view.topic(asked.name)
+            added = 0 if known is None or request.validate_only else max(0, asked.count - len(known.partitions))
+            async with quota.spend(added):
+                await call.broker.topics.add_partitions(
+                    asked.name, asked.count, assignment=assignment, validate_only=request.validate_only
+                )
             if not request.validate_only:
                 call.changed("partitions_created", topic=asked.name, partitions=asked.count)
         except TidemillError as caught:
