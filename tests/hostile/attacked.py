@@ -10,6 +10,7 @@ the machine is so busy that the client is slow even without an attack, it is SLO
 """
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -49,14 +50,33 @@ def p99(latencies: Sequence[Latency]) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
 
 
+class HonestLogin(NamedTuple):
+    """How the honest client logs in: the CA of the broker, the user, the mechanism and the password."""
+
+    authority: str
+    name: str
+    mechanism: str
+    password: str
+
+
 class HonestClient:
     """The process of the honest client, and its measurements."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], login: HonestLogin | None = None) -> None:
         host, port = address
         command = [sys.executable, "-m", "tests.hostile.honest_client", host, str(port), TOPIC]
+        variables = dict(os.environ)
+        if login is not None:
+            command += login[:3]
+            variables["HONEST_PASSWORD"] = login.password
         self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=ROOT,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self.latencies: list[Latency] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -106,7 +126,7 @@ class Memory:
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
-        self.peak_bytes = 0
+        self.first_bytes = self.peak_bytes = self.now_bytes
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
@@ -116,10 +136,15 @@ class Memory:
         self._ended.set()
         self._thread.join()
 
+    @property
+    def now_bytes(self) -> int:
+        """The resident size now."""
+        return int(self._process.memory_info().rss)
+
     def _sample(self) -> None:
         while not self._ended.wait(SAMPLE_INTERVAL_S):
             with suppress(psutil.NoSuchProcess):
-                self.peak_bytes = max(self.peak_bytes, self._process.memory_info().rss)
+                self.peak_bytes = max(self.peak_bytes, self.now_bytes)
 
 
 class AttackedBroker:
@@ -143,26 +168,42 @@ class AttackedBroker:
     @contextmanager
     def watched(self, *, rss_bytes_max: int = BROKER_RSS_BYTES_MAX) -> Iterator[HonestClient]:
         """Run an attack and assert the limits of latency and memory."""
-        client = HonestClient(self.address)
-        memory = Memory(self.process.pid)
-        try:
-            client.wait_for(BASELINE_SAMPLES)
-            baseline = list(client.latencies[BASELINE_SAMPLES // 3 :])
-            first = len(client.latencies)
+        with watched(self.address, self.process.pid, rss_bytes_max=rss_bytes_max) as client:
             yield client
-            client.wait_for(first + ATTACK_SAMPLES_MIN)
-        finally:
-            memory.stop()
-            client.stop()
-        attacked = client.latencies[first:]
-        bound_ms = max(HONEST_P99_MS_MAX, SLOW_FACTOR * p99(baseline))
-        slowest = max(attacked, key=lambda each: each.ms)
-        print(
-            f"p99 {p99(attacked):.0f} ms of {len(attacked)} requests (baseline {p99(baseline):.0f} ms, slowest"
-            f" {slowest}), peak memory {memory.peak_bytes >> 20} MiB"
-        )
-        assert p99(attacked) < bound_ms, f"p99 {p99(attacked):.0f} ms, without an attack {p99(baseline):.0f} ms"
-        assert memory.peak_bytes < rss_bytes_max, f"the broker took {memory.peak_bytes >> 20} MiB"
+
+
+@contextmanager
+def watched(
+    address: tuple[str, int], pid: int, login: HonestLogin | None = None, *, rss_bytes_max: int = BROKER_RSS_BYTES_MAX
+) -> Iterator[HonestClient]:
+    """Run an attack next to an honest client. Print and limit its latency and the memory of the broker.
+
+    The client is measured before the attack, during the attack, and after it.
+    """
+    client = HonestClient(address, login)
+    memory = Memory(pid)
+    try:
+        client.wait_for(BASELINE_SAMPLES)
+        baseline = list(client.latencies[BASELINE_SAMPLES // 3 :])
+        first = len(client.latencies)
+        yield client
+        client.wait_for(first + ATTACK_SAMPLES_MIN)
+        last = len(client.latencies)
+        client.wait_for(last + BASELINE_SAMPLES)
+        after_bytes = memory.now_bytes
+    finally:
+        memory.stop()
+        client.stop()
+    attacked, after = client.latencies[first:last], client.latencies[last:]
+    bound_ms = max(HONEST_P99_MS_MAX, SLOW_FACTOR * p99(baseline))
+    slowest = max(attacked, key=lambda each: each.ms)
+    print(
+        f"honest p99: {p99(baseline):.0f} ms before, {p99(attacked):.0f} ms of {len(attacked)} requests during, "
+        f"{p99(after):.0f} ms after (slowest {slowest}); memory of the broker: {memory.first_bytes >> 20} MiB before, "
+        f"{memory.peak_bytes >> 20} MiB during, {after_bytes >> 20} MiB after"
+    )
+    assert p99(attacked) < bound_ms, f"p99 {p99(attacked):.0f} ms, without an attack {p99(baseline):.0f} ms"
+    assert memory.peak_bytes < rss_bytes_max, f"the broker took {memory.peak_bytes >> 20} MiB"
 
 
 def broker_process(address: tuple[str, int]) -> psutil.Process:

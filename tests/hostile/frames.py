@@ -1,6 +1,7 @@
 """Kafka requests as bytes, and a socket that sends them without the checks of a client."""
 
 import socket
+import ssl
 from collections.abc import Mapping
 from struct import Struct
 from typing import Any, Self
@@ -32,6 +33,15 @@ def frame(key: int, version: int, content: bytes, number: int = 0) -> bytes:
     return HEADER.pack(size, key, version, number, len(CLIENT_ID)) + CLIENT_ID + tags + content
 
 
+def unknown_request(key: int, content: bytes) -> bytes:
+    """A request of an API that the broker does not have."""
+    return (
+        HEADER.pack(HEADER.size - SIZE.size + len(CLIENT_ID) + len(content), key, 0, 0, len(CLIENT_ID))
+        + CLIENT_ID
+        + content
+    )
+
+
 def request(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
     """A whole request from plain values."""
     return frame(key, version, body(key, version, fields))
@@ -40,9 +50,15 @@ def request(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
 class Peer:
     """One connection to a broker."""
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = 60.0) -> None:
+    def __init__(self, address: tuple[str, int], timeout_s: float = 60.0, *, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            try:
+                self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
+            except BaseException:
+                self._socket.close()
+                raise
 
     def send(self, data: bytes) -> None:
         """Send bytes unchanged."""
@@ -78,7 +94,7 @@ class Peer:
         while len(out) < count:
             try:
                 piece = self._socket.recv(min(count - len(out), 1 << 20))
-            except ConnectionError:
+            except (ConnectionError, ssl.SSLError):
                 return None
             if not piece:
                 return None

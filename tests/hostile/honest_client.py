@@ -1,19 +1,23 @@
 """An honest Kafka client in a process of its own: produces, fetches and requests metadata at a steady rate.
 
-    python -m tests.hostile.honest_client HOST PORT TOPIC
+    python -m tests.hostile.honest_client HOST PORT TOPIC [CA USER MECHANISM]
 
-It writes one line of JSON for every request, {"api": ..., "ms": ...}, until standard input is closed. Connections stay
-open. Every tenth round opens a new one first, like a client that starts.
+With a CA it connects by TLS, and logs in with the password in the variable HONEST_PASSWORD. It writes one line of JSON
+for every request, {"api": ..., "ms": ...}, until standard input is closed. Connections stay open. Every tenth round
+opens a new one first, like a client that starts.
 """
 
 import json
 import os
 import select
+import ssl
 import sys
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tests.hostile.frames import Peer
+from tests.hostile.logins import log_in
 
 from tidemill.records.build import NewRecord, build_batch
 
@@ -23,13 +27,23 @@ CONNECT_TRIES = 20
 CONNECT_PAUSE_S = 0.02
 
 
+class Login(NamedTuple):
+    """How the client logs in: the CA of the broker, the user and the mechanism."""
+
+    authority: str
+    name: str
+    mechanism: str
+
+
 class HonestClient:
     """Sends one record and one metadata request per round."""
 
-    def __init__(self, address: tuple[str, int], topic: str) -> None:
+    def __init__(self, address: tuple[str, int], topic: str, login: Login | None) -> None:
         self._address = address
         self._topic = topic
-        self._peer = Peer(address)
+        self._login = login
+        self._tls = None if login is None else ssl.create_default_context(cafile=login.authority)
+        self._peer = Peer(address, tls=self._tls)
         self._offset = 0
         self._records = bytes(build_batch([NewRecord(b"key", b"value", timestamp=1_700_000_000_000)]))
 
@@ -51,10 +65,13 @@ class HonestClient:
     def _connect(self) -> None:
         """Retry a refused connection, as every Kafka client does. The time counts."""
         for _ in range(CONNECT_TRIES):
-            self._peer = Peer(self._address)
             try:
+                self._peer = Peer(self._address, tls=self._tls)
                 self._peer.ask(18, 0, {})
-            except ConnectionError:
+                if self._login is not None:
+                    log_in(self._peer, self._login.name, os.environ["HONEST_PASSWORD"], self._login.mechanism)
+            except (ConnectionError, ssl.SSLError):
+                self._peer.close()
                 time.sleep(CONNECT_PAUSE_S)
             else:
                 return
@@ -85,8 +102,8 @@ class HonestClient:
 
 
 def main() -> None:
-    host, port, topic = sys.argv[1:]
-    client = HonestClient((host, int(port)), topic)
+    host, port, topic, *login = sys.argv[1:]
+    client = HonestClient((host, int(port)), topic, Login(*login) if login else None)
     number = 0
     while not select.select([sys.stdin], [], [], ROUND_S)[0]:
         client.round(number)
