@@ -42,6 +42,7 @@ SLOW = (
     "tests/chaos/",
     "tests/integration/cluster/",
     "tests/hostile/",
+    "tests/fuzz/test_coverage_guided.py",
     "tests/compat/",
     "tests/simulation/",
     "tests/integration/",

@@ -5,6 +5,9 @@ python -m tests.fuzz.run TARGET FILE                      one input again
 """
 
 import argparse
+import os
+import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -13,6 +16,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CORPUS, FOUND = HERE / "corpus", HERE / "found"
 INPUT_BYTES_MAX = 4_096
+MEMORY_BYTES_MAX = 2 << 30
+UNIT_SECONDS_MAX = 60
+"""One input may take this long. It is far more than any input needs, because the machine may be busy."""
+NICENESS = 10
+"""The targets use a whole core, so the tests that run at the same time go first."""
 INSTRUMENTED = ("tidemill.wire", "tidemill.records", "tidemill.model", "tidemill.security", "tidemill.sql.core")
 
 
@@ -20,6 +28,9 @@ def fuzz(name: str, words: list[str]) -> None:
     """Run one target in this process; ends the process."""
     import atheris
 
+    os.nice(NICENESS)
+    # libFuzzer's own limit, -rss_limit_mb, counts the peak of the process that has started this one: a pytest worker's.
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     with atheris.instrument_imports(include=list(INSTRUMENTED)):
         from tests.fuzz.targets import targets
     atheris.Setup([sys.argv[0], *words], targets()[name])
@@ -28,7 +39,10 @@ def fuzz(name: str, words: list[str]) -> None:
 
 def command(name: str, *words: str) -> list[str]:
     """The command that runs one target in a process of its own."""
-    start = f"from tests.fuzz.run import fuzz; fuzz({name!r}, {list(words)!r})"
+    root = str(HERE.parent.parent)
+    start = (
+        f"import sys; sys.path.insert(0, {root!r}); from tests.fuzz.run import fuzz; fuzz({name!r}, {list(words)!r})"
+    )
     return [sys.executable, "-c", start]
 
 
@@ -43,12 +57,23 @@ def run(name: str, seconds: int, seed: int, found: Path = FOUND) -> "subprocess.
             f"-max_len={INPUT_BYTES_MAX}",
             f"-seed={seed}",
             f"-artifact_prefix={found}/{name}-",
-            "-timeout=10",
-            "-rss_limit_mb=2048",
+            f"-timeout={UNIT_SECONDS_MAX}",
+            "-rss_limit_mb=0",
         ]
         return subprocess.run(
-            command(name, *words), capture_output=True, text=True, check=False, cwd=HERE.parent.parent
+            command(name, *words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
+
+
+def executions(ran: "subprocess.CompletedProcess[str]") -> int:
+    """How many inputs a run has tried."""
+    found = re.search(r"^Done (\d+) runs", ran.stderr, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def main() -> int:

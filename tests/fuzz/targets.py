@@ -3,6 +3,7 @@
 A target is a module-level function `fuzz_NAME(data)`. Its starting points are the files of `corpus/NAME`.
 """
 
+import base64
 import json
 import struct
 from collections.abc import Callable
@@ -24,7 +25,19 @@ from tidemill.model.listeners import inter_broker_listener, parse_listeners
 from tidemill.records.header import HEADER_SIZE, iter_headers, seal
 from tidemill.records.read import read_records, scan_records
 from tidemill.records.validate import check_produced, is_plain
+from tidemill.security.core.distinguished_name import distinguished_name
+from tidemill.security.core.oauth import (
+    ALGORITHMS,
+    TokenRejected,
+    TokenRules,
+    authorization_id,
+    check_claims,
+    parse_bearer,
+    parse_head,
+)
+from tidemill.security.core.plain import parse_plain
 from tidemill.security.core.principal_rules import apply_rules, parse_rules
+from tidemill.security.core.scram import ScramMechanism, ScramServer, credential_from_salted
 from tidemill.servers.http.request_origin import AllowedOrigins
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.sql.core.allowlist import KnownFunction, Vocabulary, check
@@ -47,6 +60,8 @@ _MESSAGES = [
     )
     for method in service.methods
 ]
+_CREDENTIAL = credential_from_salted(ScramMechanism.SHA_256, bytes(32), b"salt of 16 bytes", 4096)
+_SUBJECT_RULES = parse_rules(r"RULE:^CN=([^,]*),OU=brokers,.*$/broker-$1/L,RULE:^CN=([a-z]+)$/$1/,DEFAULT")
 _DANGEROUS = "file"
 _VOCABULARY = Vocabulary(
     [
@@ -172,6 +187,75 @@ def fuzz_listeners(data: bytes) -> None:
     try:
         apply_rules(parse_rules(rules), listeners)
     except (InvalidConfig, SaslAuthenticationFailed):
+        return
+
+
+def fuzz_logins(data: bytes) -> None:
+    """The messages of a login: PLAIN, SCRAM and OAUTHBEARER. None of them logs a client in."""
+    for attempt in (_plain_login, _scram_login, _bearer_login):
+        try:
+            attempt(data)
+        except SaslAuthenticationFailed:
+            continue
+
+
+def _plain_login(message: bytes) -> None:
+    login = parse_plain(message)
+    assert message in {f"{who}\0{login.name}\0{login.password}".encode() for who in ("", login.name)}
+
+
+def _scram_login(message: bytes) -> None:
+    first, _, final = message.partition(b"\n")
+    server = ScramServer(ScramMechanism.SHA_256, "nonce")
+    assert server.first(first)
+    challenge = server.challenge(_CREDENTIAL, is_known=True)
+    server.finish(final.replace(b"NONCE", challenge.partition(b",")[0].removeprefix(b"r=")))
+    raise AssertionError("a proof was accepted that was made without the password")
+
+
+def _bearer_login(message: bytes) -> None:
+    token = parse_bearer(message)
+    assert token.isascii()
+    assert token.isprintable()
+    assert authorization_id(message) is not None
+
+
+def fuzz_tokens(data: bytes) -> None:
+    """A token, or the document that is its head; then claims behind a line feed."""
+    token, _, claims = data.partition(b"\n")
+    if token.startswith(b"{"):
+        token = base64.urlsafe_b64encode(token).rstrip(b"=") + b".e30.AAAA"
+    try:
+        head = parse_head(token.decode("latin-1"))
+    except TokenRejected:
+        pass
+    else:
+        assert head.algorithm in ALGORITHMS
+    try:
+        read = json.loads(claims)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(read, dict):
+        try:
+            found = check_claims(read, TokenRules("issuer", ("tidemill",)), 1_800_000_000_000)
+        except TokenRejected:
+            return
+        assert found.principal.name.strip()
+        assert found.expires_ms > 1_800_000_000_000 - 30_000
+
+
+def fuzz_subjects(data: bytes) -> None:
+    """The subject of a certificate: a value cannot add a part to the name, and rules give a user or an error."""
+    text = data.decode("utf-8", "replace")
+    values = text.split("\n")
+    name = distinguished_name(
+        [[("commonName" if place else "organizationName", each)] for place, each in enumerate(values)]
+    )
+    plain = name.replace("\\\\", "").replace("\\,", "")
+    assert plain.count(",") == len(values) - 1, "a value adds a part to the name"
+    try:
+        assert apply_rules(_SUBJECT_RULES, name)
+    except SaslAuthenticationFailed:
         return
 
 

@@ -339,20 +339,23 @@ async def test_who_closes_while_the_group_rebalances_commits_under_the_epoch_it_
 
     first = AsyncConsumer(broker.grpc, topic, topic, commit_interval_ms=60_000)
     second = AsyncConsumer(broker.grpc, topic, topic, auto_commit=False)
-    async with asyncio.timeout(PATIENCE_S):
-        await eventually_async(lambda: len(first.assignment) == len(second.assignment) == 1)
-        for _ in range(10):
-            await first.next()
-    call_at, unheard = first._brokers.call_at, asyncio.Event()
+    call_at, leaving, unheard = first._brokers.call_at, asyncio.Event(), asyncio.Event()
 
     async def cut(where: str, method: str, request: Any, **how: int) -> Any:
         reply = await call_at(where, method, request, **how)
-        if method == "Poll" and not unheard.is_set() and reply.member_epoch != request.member_epoch:
+        is_new = method == "Poll" and reply.member_epoch != request.member_epoch
+        if is_new and leaving.is_set() and not unheard.is_set():
             unheard.set()
             await asyncio.sleep(PATIENCE_S)  # the answer does not come before the consumer closes
         return reply
 
+    # Every poll goes through `cut`: one that is in progress when the second consumer leaves may have the new epoch.
     with patch.object(first._brokers, "call_at", cut):
+        async with asyncio.timeout(PATIENCE_S):
+            await eventually_async(lambda: len(first.assignment) == len(second.assignment) == 1)
+            for _ in range(10):
+                await first.next()
+        leaving.set()
         await second.close()  # the first one gets both partitions, under another epoch
         async with asyncio.timeout(PATIENCE_S):
             await unheard.wait()
