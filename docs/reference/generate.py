@@ -20,6 +20,8 @@ from tidemill.cli.main import COMMANDS
 from tidemill.client.parallel.stats import Stats, StatsCollector
 from tidemill.model import broker_settings, errors, timeline_errors, topic_settings
 from tidemill.model.topic_settings import INT64_MAX, Setting
+from tidemill.security.core.api_rights import ApiRights
+from tidemill.servers.grpc.authorization_table import AUTHORIZATION as GRPC_AUTHORIZATION
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.servers.kafka.authorization_table import AUTHORIZATION
 
@@ -85,21 +87,38 @@ def apis_page() -> str:
 
 def authorization_page() -> str:
     """The rights that each API checks."""
-    rows = []
-    for api in standard_table().listed():
-        checked = AUTHORIZATION[api.key]
-        for right in checked.rights:
-            notes = "; ".join(note for note in (right.note, checked.note) if note)
-            rows.append((str(api.key), api.name, right.operation.name, right.resource_type.name, notes))
-        if not checked.rights:
-            rows.append((str(api.key), api.name, "none", "", checked.note))
+    apis = [
+        row
+        for api in standard_table().listed()
+        for row in _rights_rows((str(api.key), api.name), AUTHORIZATION[api.key])
+    ]
+    methods = [row for name, rights in GRPC_AUTHORIZATION.items() for row in _rights_rows((name,), rights)]
     return _page(
         "Authorization",
         "The ACLs that a client needs for each API of Kafka's protocol, as in Apache Kafka. READ, WRITE, DELETE and "
         "ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. DENY wins over ALLOW. Super users and the "
         "brokers of the cluster need no ACLs. Grant rights with `tidemill acl grant` or with any Kafka admin client.",
-        _table(("key", "API", "operation", "resource", "note"), rows),
+        "## Kafka",
+        _table(("key", "API", "operation", "resource", "note"), apis),
+        "## gRPC",
+        "A timeline is a resource of type TOPIC with the timeline's name. A call that one broker forwards to another "
+        "is checked with the rights of the client that it came from.",
+        _table(("method", "operation", "resource", "note"), methods),
     )
+
+
+def _rights_rows(head: tuple[str, ...], checked: ApiRights) -> list[tuple[str, ...]]:
+    if not checked.rights:
+        return [(*head, "none", "", checked.note)]
+    return [
+        (
+            *head,
+            right.operation.name,
+            right.resource_type.name,
+            "; ".join(note for note in (right.note, checked.note) if note),
+        )
+        for right in checked.rights
+    ]
 
 
 def errors_page() -> str:

@@ -5,6 +5,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
+from secrets import token_bytes
+from typing import Any
 from uuid import uuid4
 
 import grpc
@@ -15,20 +17,30 @@ from tests.support.waiting import eventually
 from tidemill import Consumer, TopicProducer
 from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, TopicRecord
 from tidemill.cluster.core.image import NO_BROKER
-from tidemill.servers.grpc.routing import FORWARDED_KEY
+from tidemill.security.core.peer_token import PeerCall, PeerClaims
+from tidemill.security.core.principal import ANONYMOUS
+from tidemill.security.peers import PeerTokens
+from tidemill.servers.grpc.login import PEER_KEY
 from tidemill.testing import Broker
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
 TTL_MS = 2_000
 PATIENCE_S = 60.0
+SECRET = "a secret of the cluster"
 
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[dict[int, Broker]]:
     with ExitStack() as stack:
         coordination = stack.enter_context(running_etcd()).new_folder()
-        flags = {"coordination": coordination, "session-ttl-ms": str(TTL_MS), "timelines": "memory:", "http": "none"}
+        flags = {
+            "coordination": coordination,
+            "session-ttl-ms": str(TTL_MS),
+            "timelines": "memory:",
+            "http": "none",
+            "cluster-secret": SECRET,
+        }
         started = {
             number: stack.enter_context(Broker(process=True, flags={**flags, "node-id": str(number)}))
             for number in (1, 2, 3)
@@ -68,10 +80,40 @@ def test_any_broker_serves_partitions_that_others_lead(brokers: dict[int, Broker
         assert read == [b"%d" % at for at in range(6)]
         status = stub.Replicate(wire.ReplicateRequest(topics=[topic])).partitions
         assert [one.log_end_offset for one in status] == [1] * 6
-        elsewhere = leaders(brokers[2], topic).index(1)
-        with pytest.raises(grpc.RpcError) as refused:  # handed on once, never twice
-            stub.Consume(wire.ConsumeRequest(topic=topic, partition=elsewhere), metadata=((FORWARDED_KEY, "1"),))
+        elsewhere = wire.ConsumeRequest(topic=topic, partition=leaders(brokers[2], topic).index(1))
+        assert stub.Consume(elsewhere).records
+        with pytest.raises(grpc.RpcError) as refused:  # forwarded once, never twice
+            stub.Consume(elsewhere, metadata=(forwarded_to(2, "Consume", elsewhere),))
         assert dict(refused.value.trailing_metadata())["tidemill-error"] == "NotLeaderOrFollower"
+
+
+def test_only_a_broker_of_the_cluster_can_forward_a_call(brokers: dict[int, Broker]) -> None:
+    request = wire.ListTopicsRequest()
+    token = forwarded_to(2, "ListTopics", request)
+    forged = [
+        (PEER_KEY, "1"),
+        (PEER_KEY, token[1][:-2]),
+        forwarded_to(1, "ListTopics", request),
+        forwarded_to(2, "GetMetadata", request),
+        forwarded_to(2, "ListTopics", wire.GetMetadataRequest(topics=["other"])),
+        forwarded_to(2, "ListTopics", request, secret=b"guessed"),
+    ]
+    with grpc.insecure_channel(brokers[2].grpc) as channel:
+        stub = generated.BrokerServiceStub(channel)
+        for each in forged:
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.ListTopics(request, metadata=(each,))
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        stub.ListTopics(request, metadata=(token,))
+        with pytest.raises(grpc.RpcError, match="used before"):
+            stub.ListTopics(request, metadata=(token,))
+
+
+def forwarded_to(receiver: int, method: str, request: Any, secret: bytes = SECRET.encode()) -> tuple[str, str]:
+    """The metadata of a call that broker 1 forwards."""
+    tokens = PeerTokens(1, lambda: secret, token_bytes=token_bytes, clock_ms=lambda: time.time_ns() // 1_000_000)
+    call = PeerCall(f"/tidemill.broker.v1.BrokerService/{method}", receiver, request.SerializeToString())
+    return PEER_KEY, tokens.sign(call, PeerClaims(1, ANONYMOUS, "127.0.0.1"))
 
 
 def test_a_group_is_shared_through_different_brokers(brokers: dict[int, Broker]) -> None:

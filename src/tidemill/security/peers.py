@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from tidemill.security.core.peer_token import (
     SIGNER_BYTES,
+    OpenedToken,
     PeerCall,
     PeerClaims,
     PeerStamp,
     PeerTokenRejected,
     SeenTokens,
-    read_peer_token,
+    open_peer_token,
     write_peer_token,
 )
 
@@ -44,8 +45,17 @@ class PeerTokens:
 
     def check(self, purpose: str, body: bytes, token: str) -> PeerClaims:
         """Who sends a call to this broker, and for which client; PeerTokenRejected when it is not a valid one."""
-        now_ms = self._clock_ms()
-        claims, stamp = read_peer_token(self._secret(), PeerCall(purpose, self._node_id, body), token, now_ms)
-        if not self._seen.add(stamp, now_ms):
+        opened = self.open(purpose, token)
+        return self.use(opened, has_body=opened.is_for(body))
+
+    def open(self, purpose: str, token: str) -> OpenedToken:
+        """The first half of `check`, before the body has arrived."""
+        return open_peer_token(self._secret(), purpose, self._node_id, token, self._clock_ms())
+
+    def use(self, opened: OpenedToken, *, has_body: bool) -> PeerClaims:
+        """The second half of `check`. A token is used up by its own body only."""
+        if not has_body:
+            raise PeerTokenRejected("the token of the broker is for another body")
+        if not self._seen.add(opened.stamp, self._clock_ms()):
             raise PeerTokenRejected("the token of the broker was used before")
-        return claims
+        return opened.claims

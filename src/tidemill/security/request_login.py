@@ -83,7 +83,7 @@ class RequestLogin:
         except SaslAuthenticationFailed as error:  # no guess
             self._audit.login_failed("", client_host, UNPARSED, server, str(error))
             raise
-        mark = hmac.digest(self._key, repr(tuple(login)).encode("utf-8", "surrogatepass"), "sha256")
+        mark = self._mark(login)
         if mark in self._known:
             return await self._check_known(login, mark, client_host, server)
         async with self._turn(network_of(client_host)):
@@ -91,6 +91,16 @@ class RequestLogin:
         self._note(mark)
         self._audit.login_succeeded(found.principal, client_host, _mechanism(login), server)
         return found
+
+    def is_known(self, authorization: str | None) -> bool:
+        """Whether this login was right before; it may not be any more."""
+        try:
+            return self._mark(parse_authorization(authorization)) in self._known
+        except SaslAuthenticationFailed:
+            return False
+
+    def _mark(self, login: PlainLogin | BearerLogin) -> bytes:
+        return hmac.digest(self._key, repr(tuple(login)).encode("utf-8", "surrogatepass"), "sha256")
 
     async def _check_known(
         self, login: PlainLogin | BearerLogin, mark: bytes, client_host: str, server: str

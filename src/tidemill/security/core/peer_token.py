@@ -2,8 +2,9 @@
 
 The token names the client whose call is forwarded, so that the other broker checks that client's rights. It is an
 HMAC-SHA256 over everything that it states, the method and the body of the call, and the broker that it is for. Nothing
-of a call can be changed, and no call can be sent to another broker. The time limits how long a token can be used, and
-the number, which grows with each token of one signer, lets the receiver refuse a token that it has seen.
+of a call can be changed, and no call can be sent to another broker. The body is stated as a digest, so that a server
+can check the token before it accepts the body. The time limits how long a token can be used. The number, which grows
+with each token of one signer, lets the receiver refuse a token that it has seen.
 """
 
 import base64
@@ -25,7 +26,7 @@ WINDOW = 4096
 SIGNERS_MAX = 1000
 """Signers that are remembered: each broker has one for each of its runs."""
 _VERSION = "t1"
-_FIELDS = 9
+_FIELDS = 10
 _NUMBER_BYTES = 8
 _NUMBER_MAX = 2**63 - 1
 _HOST_CHARS_MAX = 255
@@ -53,6 +54,18 @@ class PeerClaims(NamedTuple):
     """When the login of the client ends; 0 if it does not end by itself."""
 
 
+class OpenedToken(NamedTuple):
+    """What a valid token states. The receiver must still compare the body and refuse a token that it has seen."""
+
+    claims: PeerClaims
+    stamp: "PeerStamp"
+    digest: bytes
+
+    def is_for(self, body: bytes) -> bool:
+        """Whether the token was made for this body."""
+        return hmac.compare_digest(self.digest, sha256(body).digest())
+
+
 class PeerStamp(NamedTuple):
     """What makes a token unique: who signs, the number of the token, and the time."""
 
@@ -72,26 +85,27 @@ def write_peer_token(secret: bytes, call: PeerCall, claims: PeerClaims, stamp: P
         _text(stamp.signer),
         str(stamp.number),
         str(stamp.time_ms),
+        _text(sha256(call.body).digest()),
     )
-    return ".".join((_VERSION, *stated, _text(_proof(secret, call, stated))))
+    return ".".join((_VERSION, *stated, _text(_proof(secret, call.purpose, call.receiver, stated))))
 
 
-def read_peer_token(secret: bytes, call: PeerCall, token: str, now_ms: int) -> tuple[PeerClaims, PeerStamp]:
-    """What a valid token states; PeerTokenRejected otherwise. The caller must still refuse one that it has seen."""
+def open_peer_token(secret: bytes, purpose: str, receiver: int, token: str, now_ms: int) -> OpenedToken:
+    """What a valid token states; PeerTokenRejected otherwise."""
     if not secret:
         raise PeerTokenRejected("this broker is not part of a cluster, so no broker can forward calls to it")
     parts = token.split(".") if len(token) <= TOKEN_CHARS_MAX else []
     if len(parts) != _FIELDS + 1 or parts[0] != _VERSION:
         raise PeerTokenRejected("the token of the broker is malformed; run the same version on all brokers")
     stated, proof = tuple(parts[1:-1]), _bytes(parts[-1])
-    if not hmac.compare_digest(_proof(secret, call, stated), proof):
+    if not hmac.compare_digest(_proof(secret, purpose, receiver, stated), proof):
         raise PeerTokenRejected("the token of the broker is not valid here; set the same cluster secret on all brokers")
     return _checked(stated, now_ms)
 
 
-def _checked(stated: tuple[str, ...], now_ms: int) -> tuple[PeerClaims, PeerStamp]:
+def _checked(stated: tuple[str, ...], now_ms: int) -> OpenedToken:
     """Parse what a broker of the cluster has signed."""
-    sender, kind, name, host, expires_ms, signer, number, time_ms = stated
+    sender, kind, name, host, expires_ms, signer, number, time_ms, digest = stated
     stamp = PeerStamp(_bytes(signer), _number(number), _number(time_ms))
     if abs(now_ms - stamp.time_ms) > CLOCK_TOLERANCE_MS:
         raise PeerTokenRejected(
@@ -104,7 +118,7 @@ def _checked(stated: tuple[str, ...], now_ms: int) -> tuple[PeerClaims, PeerStam
     is_whole = 0 < len(claims.principal.name) <= NAME_CHARS_MAX and len(claims.host) <= _HOST_CHARS_MAX
     if len(stamp.signer) != SIGNER_BYTES or not is_whole:
         raise PeerTokenRejected("the token of the broker has a field of a wrong length")
-    return claims, stamp
+    return OpenedToken(claims, stamp, _bytes(digest))
 
 
 class SeenTokens:
@@ -144,9 +158,13 @@ class SeenTokens:
         return -1, 0, now_ms
 
 
-def _proof(secret: bytes, call: PeerCall, stated: Iterable[str]) -> bytes:
+def _proof(secret: bytes, purpose: str, receiver: int, stated: Iterable[str]) -> bytes:
     key = hmac.digest(secret, b"tidemill peer token 1", "sha256")
-    parts = (call.purpose.encode(), str(call.receiver).encode(), sha256(call.body).digest(), ".".join(stated).encode())
+    parts = (
+        purpose.encode("utf-8", "surrogatepass"),
+        str(receiver).encode(),
+        ".".join(stated).encode("utf-8", "surrogatepass"),
+    )
     # The lengths separate the parts, so that no two calls are the same text.
     return hmac.digest(key, b"".join(len(part).to_bytes(_NUMBER_BYTES) + part for part in parts), "sha256")
 

@@ -1,7 +1,7 @@
 """BrokerService: topics, producing and consuming, on any broker.
 
-Each call becomes one call to the broker, or is forwarded to the responsible broker (see `routing`). This module makes
-no decisions.
+Each call becomes one call to the broker, or is forwarded to the responsible broker (see `routing`). The rights of the
+client are checked here and again by that broker (`authorization_table`). This module makes no other decisions.
 """
 
 import asyncio
@@ -14,10 +14,12 @@ from tidemill.cluster.core.image import PartitionInfo, Topic
 from tidemill.model.errors import InvalidRecord, InvalidRequest, InvalidTimestamp, TidemillError, by_name
 from tidemill.model.topics import refuse_internal
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.grpc import group_members
+from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.error_status import answered, meaning
 from tidemill.servers.grpc.partition_reads import ANSWER_BYTES_MAX, ReadPosition, read_partitions
-from tidemill.servers.grpc.routing import Routes, was_forwarded
+from tidemill.servers.grpc.routing import Peer, Routes
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
@@ -32,6 +34,8 @@ LOOK_S = 0.25
 """How long a leader may take to report its records, when another leader may have some, too."""
 VERSION_NEWEST = 13
 UNKNOWN_OFFSET = -1
+ANY_TIMELINE = "-"
+"""The name that clients send which are not bound to a timeline."""
 PRODUCER_EPOCH_MAX = 2**15 - 1
 T = TypeVar("T")
 ACKS = {wire.ACKS_ALL: -1, wire.ACKS_LEADER: 1}
@@ -46,41 +50,54 @@ class BrokerService(generated.BrokerServiceServicer):
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
-    async def CreateTopic(self, request: wire.CreateTopicRequest, context: Any) -> wire.TopicInfo:  # noqa: N802
+    async def CreateTopic(self, request: wire.CreateTopicRequest, call: GrpcCall) -> wire.TopicInfo:  # noqa: N802
         """Create a topic. It can be written to when this returns."""
 
         async def create() -> wire.TopicInfo:
-            return _topic(
-                await self._broker.topics.create(
-                    request.name,
-                    partitions=request.partitions or UNSET,
-                    replication_factor=request.replication_factor or UNSET,
-                    overrides=dict(request.settings),
-                )
+            call.rights.check_topic_or_cluster(Operation.CREATE, request.name)
+            created = await self._broker.topics.create(
+                request.name,
+                partitions=request.partitions or UNSET,
+                replication_factor=request.replication_factor or UNSET,
+                overrides=dict(request.settings),
             )
+            call.rights.changed("topic_created", topic=created.name, partitions=len(created.partitions))
+            return _topic(created)
 
-        return await answered(context, create)
+        return await answered(call, create)
 
-    async def DeleteTopic(self, request: wire.DeleteTopicRequest, context: Any) -> wire.DeleteTopicReply:  # noqa: N802
+    async def DeleteTopic(self, request: wire.DeleteTopicRequest, call: GrpcCall) -> wire.DeleteTopicReply:  # noqa: N802
         """Delete a topic and its records."""
-        await answered(context, lambda: self._broker.topics.delete(request.name))
+
+        async def delete() -> None:
+            call.rights.check_topic_or_cluster(Operation.DELETE, request.name)
+            await self._broker.topics.delete(request.name)
+            call.rights.changed("topic_deleted", topic=request.name)
+
+        await answered(call, delete)
         return wire.DeleteTopicReply()
 
-    async def ListTopics(self, _: wire.ListTopicsRequest, __: Any) -> wire.ListTopicsReply:  # noqa: N802
+    async def ListTopics(self, _: wire.ListTopicsRequest, call: GrpcCall) -> wire.ListTopicsReply:  # noqa: N802
         """List every topic that is not internal."""
-        return wire.ListTopicsReply(topics=[_topic(topic) for topic in self._topics(())])
+        return wire.ListTopicsReply(topics=[_topic(topic) for topic in self._topics((), call)])
 
-    async def GetMetadata(self, request: wire.GetMetadataRequest, _: Any) -> wire.GetMetadataReply:  # noqa: N802
+    async def GetMetadata(self, request: wire.GetMetadataRequest, call: GrpcCall) -> wire.GetMetadataReply:  # noqa: N802
         """Return the leaders of partitions and their addresses."""
         brokers = [
             wire.BrokerInfo(node_id=peer.node_id, address=peer.address, rack=peer.rack)
             for peer in self._routes.brokers()
         ]
-        topics = [_topic(topic) for topic in self._topics(request.topics)]
+        topics = [_topic(topic) for topic in self._topics(request.topics, call)]
         return wire.GetMetadataReply(cluster_id=self._broker.cluster_id, brokers=brokers, topics=topics)
 
-    async def ChooseBrokers(self, request: wire.ChooseBrokersRequest, _: Any) -> wire.ChooseBrokersReply:  # noqa: N802
+    async def ChooseBrokers(self, request: wire.ChooseBrokersRequest, call: GrpcCall) -> wire.ChooseBrokersReply:  # noqa: N802
         """Return the brokers that a client should connect to, best first."""
+        return await answered(call, lambda: self._choose(request, call))
+
+    async def _choose(self, request: wire.ChooseBrokersRequest, call: GrpcCall) -> wire.ChooseBrokersReply:
+        for name in (request.topic, request.timeline):
+            if name not in ("", ANY_TIMELINE):
+                call.rights.check_topic(Operation.DESCRIBE, name)
         found = self._routes.choices(topic=request.topic, timeline=request.timeline)
         choices = [
             wire.Choice(
@@ -93,28 +110,33 @@ class BrokerService(generated.BrokerServiceServicer):
         ]
         return wire.ChooseBrokersReply(choices=choices, carries=self._broker.carries)
 
-    def _topics(self, names: Sequence[str]) -> list[Topic]:
+    def _topics(self, names: Sequence[str], call: GrpcCall) -> list[Topic]:
+        """The topics with these names, or all that are not internal; without those that may not be described."""
+        view, rights = self._broker.view, call.rights
         if names:
-            return [topic for name in dict.fromkeys(names) if (topic := self._broker.view.topic(name)) is not None]
-        return sorted(
-            (topic for topic in self._broker.view.topics() if not topic.internal), key=lambda topic: topic.name
-        )
+            found = [topic for name in dict.fromkeys(names) if (topic := view.topic(name)) is not None]
+        else:
+            found = sorted((topic for topic in view.topics() if not topic.internal), key=lambda topic: topic.name)
+        return [each for each in found if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, each.name)]
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
-    async def InitProducer(self, _: wire.InitProducerRequest, context: Any) -> wire.InitProducerReply:  # noqa: N802
+    async def InitProducer(self, _: wire.InitProducerRequest, call: GrpcCall) -> wire.InitProducerReply:  # noqa: N802
         """Return an id that no producer has had."""
 
         async def init() -> wire.InitProducerReply:
+            if not call.rights.allows_anywhere(Operation.WRITE, ResourceType.TOPIC):
+                call.rights.check(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
             return wire.InitProducerReply(producer_id=await self._broker.producer_ids.take(), producer_epoch=0)
 
-        return await answered(context, init)
+        return await answered(call, init)
 
-    async def Produce(self, request: wire.ProduceRequest, context: Any) -> wire.ProduceReply:  # noqa: N802
+    async def Produce(self, request: wire.ProduceRequest, call: GrpcCall) -> wire.ProduceReply:  # noqa: N802
         """Store batches. Each partition has its own outcome."""
-        return await answered(context, lambda: self._produce(request, forwarded=was_forwarded(context)))
+        return await answered(call, lambda: self._produce(request, call))
 
-    async def _produce(self, request: wire.ProduceRequest, *, forwarded: bool) -> wire.ProduceReply:
+    async def _produce(self, request: wire.ProduceRequest, call: GrpcCall) -> wire.ProduceReply:
+        call.rights.check_topic(Operation.WRITE, request.topic)
         refuse_internal(request.topic)
         meaning("acks", request.acks, ACKS)
         records = sum(len(batch.records) for batch in request.batches)
@@ -122,16 +144,16 @@ class BrokerService(generated.BrokerServiceServicer):
             raise InvalidRequest(
                 f"the call has {records} records; the limit is {PRODUCE_RECORDS_MAX}; send smaller batches"
             )
-        outcomes = [self._store(request.topic, request.acks, batch, forwarded=forwarded) for batch in request.batches]
+        outcomes = [self._store(request.topic, request.acks, batch, call) for batch in request.batches]
         return wire.ProduceReply(outcomes=await asyncio.gather(*outcomes))
 
-    async def _store(self, topic: str, acks: wire.Acks, batch: wire.Batch, *, forwarded: bool) -> wire.Produced:
+    async def _store(self, topic: str, acks: wire.Acks, batch: wire.Batch, call: GrpcCall) -> wire.Produced:
         try:
-            leader = self._routes.leader_of(topic, batch.partition, forwarded=forwarded)
+            leader = self._routes.leader_of(topic, batch.partition, forwarded=call.is_forwarded)
             if leader is None:
                 return await self._append(topic, acks, batch)
             request = wire.ProduceRequest(topic=topic, acks=acks, batches=[batch])
-            reply: wire.ProduceReply = await self._routes.forward(leader, "Produce", request)
+            reply: wire.ProduceReply = await self._routes.forward(leader, "Produce", request, call)
         except TidemillError as error:
             return wire.Produced(
                 partition=batch.partition, base_offset=UNKNOWN_OFFSET, error=type(error).__name__, reason=str(error)
@@ -159,68 +181,78 @@ class BrokerService(generated.BrokerServiceServicer):
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
-    async def Subscribe(self, request: wire.SubscribeRequest, context: Any) -> wire.SubscribeReply:  # noqa: N802
+    async def Subscribe(self, request: wire.SubscribeRequest, call: GrpcCall) -> wire.SubscribeReply:  # noqa: N802
         """Join a group."""
         reply = await self._coordinated(
-            "Subscribe", request, context, lambda: group_members.subscribe(self._broker, request, _host(context))
+            "Subscribe", request, call, lambda: group_members.subscribe(self._broker, request, _host(call))
         )
-        self._note_reader(request.topics, reply.member_id, context)
+        self._note_reader(request.topics, reply.member_id, call)
         return reply
 
-    async def Poll(self, request: wire.PollRequest, context: Any) -> wire.PollReply:  # noqa: N802
+    async def Poll(self, request: wire.PollRequest, call: GrpcCall) -> wire.PollReply:  # noqa: N802
         """Send a heartbeat and return records."""
-        self._note_reader(request.topics, request.member_id, context)
+        self._note_reader(request.topics, request.member_id, call)
         return await self._coordinated(
-            "Poll", request, context, lambda: self._poll(request, _host(context)), wait_ms=request.max_wait_ms
+            "Poll", request, call, lambda: self._poll(request, call), wait_ms=request.max_wait_ms
         )
 
-    async def _poll(self, request: wire.PollRequest, host: str) -> wire.PollReply:
-        reply = await group_members.heartbeat(self._broker, request, host)
+    async def _poll(self, request: wire.PollRequest, call: GrpcCall) -> wire.PollReply:
+        reply = await group_members.heartbeat(self._broker, request, _host(call))
         if not reply.rebalance and request.max_records > 0:
             wanted = list(
                 dict.fromkeys(ReadPosition(one.topic, one.partition, one.offset) for one in request.positions)
             )
-            reply.partitions.extend(await self._read(wanted, request.max_records, request.max_wait_ms))
+            reply.partitions.extend(await self._read(wanted, request.max_records, request.max_wait_ms, call))
         return reply
 
-    async def Commit(self, request: wire.CommitRequest, context: Any) -> wire.CommitReply:  # noqa: N802
+    async def Commit(self, request: wire.CommitRequest, call: GrpcCall) -> wire.CommitReply:  # noqa: N802
         """Commit the offsets of a member."""
-        return await self._coordinated("Commit", request, context, lambda: group_members.commit(self._broker, request))
 
-    async def Unsubscribe(self, request: wire.UnsubscribeRequest, context: Any) -> wire.UnsubscribeReply:  # noqa: N802
+        async def commit() -> wire.CommitReply:
+            for topic in sorted({one.topic for one in request.offsets}):
+                call.rights.check_topic(Operation.READ, topic)
+            return await group_members.commit(self._broker, request)
+
+        return await self._coordinated("Commit", request, call, commit)
+
+    async def Unsubscribe(self, request: wire.UnsubscribeRequest, call: GrpcCall) -> wire.UnsubscribeReply:  # noqa: N802
         """Leave a group."""
         return await self._coordinated(
-            "Unsubscribe", request, context, lambda: group_members.unsubscribe(self._broker, request)
+            "Unsubscribe", request, call, lambda: group_members.unsubscribe(self._broker, request)
         )
 
-    def _note_reader(self, topics: Iterable[str], member_id: str, context: Any) -> None:
+    def _note_reader(self, topics: Iterable[str], member_id: str, call: GrpcCall) -> None:
         """Count a member at the broker that it called, for the topics that exist."""
-        if not was_forwarded(context):
+        if not call.is_forwarded:
             self._broker.readers.note((name for name in topics if self._broker.view.topic(name) is not None), member_id)
 
     async def _coordinated(
-        self, method: str, request: Any, context: Any, here: Callable[[], Awaitable[T]], wait_ms: int = 0
+        self, method: str, request: Any, call: GrpcCall, here: Callable[[], Awaitable[T]], wait_ms: int = 0
     ) -> T:
         """Return the answer of the group's coordinator: of `here`, or of another broker."""
 
         async def answer() -> T:
-            where = await self._routes.coordinator_of(request.group, forwarded=was_forwarded(context))
+            call.rights.check(Operation.READ, ResourceType.GROUP, request.group)
+            for topic in getattr(request, "topics", ()):
+                call.rights.check_topic(Operation.DESCRIBE, topic)
+            where = await self._routes.coordinator_of(request.group, forwarded=call.is_forwarded)
             if where is None:
                 return await here()
-            reply: T = await self._routes.forward(where, method, request, wait_ms / 1_000 + FORWARD_SLACK_S)
+            reply: T = await self._routes.forward(where, method, request, call, wait_ms / 1_000 + FORWARD_SLACK_S)
             return reply
 
-        return await answered(context, answer)
+        return await answered(call, answer)
 
-    async def Consume(self, request: wire.ConsumeRequest, context: Any) -> wire.ConsumeReply:  # noqa: N802
+    async def Consume(self, request: wire.ConsumeRequest, call: GrpcCall) -> wire.ConsumeReply:  # noqa: N802
         """Read one partition."""
-        return await answered(context, lambda: self._consume(request, forwarded=was_forwarded(context)))
+        return await answered(call, lambda: self._consume(request, call))
 
-    async def _consume(self, request: wire.ConsumeRequest, *, forwarded: bool) -> wire.ConsumeReply:
-        leader = self._routes.leader_of(request.topic, request.partition, forwarded=forwarded)
+    async def _consume(self, request: wire.ConsumeRequest, call: GrpcCall) -> wire.ConsumeReply:
+        call.rights.check_topic(Operation.READ, request.topic)
+        leader = self._routes.leader_of(request.topic, request.partition, forwarded=call.is_forwarded)
         if leader is not None:
             timeout_s = request.max_wait_ms / 1_000 + FORWARD_SLACK_S
-            reply: wire.ConsumeReply = await self._routes.forward(leader, "Consume", request, timeout_s)
+            reply: wire.ConsumeReply = await self._routes.forward(leader, "Consume", request, call, timeout_s)
             return reply
         partition = self._broker.view.partition(request.topic, request.partition)
         found = await read_partitions(
@@ -230,6 +262,7 @@ class BrokerService(generated.BrokerServiceServicer):
             max_wait_ms=request.max_wait_ms,
             committed=not request.uncommitted,
         )
+        await self._check_again((request.topic,), call)
         if found and found[0].error:
             raise by_name(found[0].error)(found[0].reason)
         return wire.ConsumeReply(
@@ -239,8 +272,14 @@ class BrokerService(generated.BrokerServiceServicer):
             log_start_offset=partition.log_start_offset,
         )
 
+    async def _check_again(self, topics: Iterable[str], call: GrpcCall) -> None:
+        """Check login and rights after a wait, in which they may have ended."""
+        await call.check_login(self._broker.clock_ms())
+        for topic in topics:
+            call.rights.check_topic(Operation.READ, topic)
+
     async def _read(
-        self, wanted: Sequence[ReadPosition], max_records: int, max_wait_ms: int
+        self, wanted: Sequence[ReadPosition], max_records: int, max_wait_ms: int, call: GrpcCall
     ) -> list[wire.PartitionRecords]:
         """Read new records of partitions, wherever their leaders are.
 
@@ -248,10 +287,11 @@ class BrokerService(generated.BrokerServiceServicer):
         Only when none has any, this waits, and the first leader with records does not wait for the others.
         """
         here: list[ReadPosition] = []
-        elsewhere: list[tuple[ReadPosition, str]] = []
+        elsewhere: list[tuple[ReadPosition, Peer]] = []
         refused: list[wire.PartitionRecords] = []
         for one in wanted:
             try:
+                call.rights.check_topic(Operation.READ, one.topic)
                 leader = self._routes.leader_of(one.topic, one.partition, forwarded=False)
             except TidemillError as error:
                 refused.append(_refused(one, error))
@@ -260,7 +300,7 @@ class BrokerService(generated.BrokerServiceServicer):
         most = _bounded(max_records)
 
         def ask(wait_ms: int) -> list[Coroutine[Any, Any, list[wire.PartitionRecords]]]:
-            calls = [self._read_there(one, leader, most, wait_ms) for one, leader in elsewhere]
+            calls = [self._read_there(one, leader, most, wait_ms, call) for one, leader in elsewhere]
             return (
                 [*calls, read_partitions(self._broker, here, max_records=most, max_wait_ms=wait_ms)] if here else calls
             )
@@ -269,14 +309,16 @@ class BrokerService(generated.BrokerServiceServicer):
             found = refused + await _all_news(ask(0))
             if found or not elsewhere:
                 return found
-        return await _first_news(ask(max_wait_ms))
+        found = await _first_news(ask(max_wait_ms))
+        await self._check_again({one.topic for one in found}, call)
+        return found
 
     async def _read_there(
-        self, wanted: ReadPosition, leader: str, max_records: int, max_wait_ms: int
+        self, wanted: ReadPosition, leader: Peer, max_records: int, max_wait_ms: int, call: GrpcCall
     ) -> list[wire.PartitionRecords]:
         request = wire.ConsumeRequest(**wanted._asdict(), max_records=max_records, max_wait_ms=max_wait_ms)
         try:
-            reply = await self._routes.forward(leader, "Consume", request, max_wait_ms / 1_000 + FORWARD_SLACK_S)
+            reply = await self._routes.forward(leader, "Consume", request, call, max_wait_ms / 1_000 + FORWARD_SLACK_S)
         except TidemillError as error:
             return [_refused(wanted, error)]
         if not reply.records and reply.next_offset == wanted.offset:
@@ -293,18 +335,17 @@ class BrokerService(generated.BrokerServiceServicer):
 
     # -- replicas ------------------------------------------------------------------------------------------------------
 
-    async def Replicate(self, request: wire.ReplicateRequest, context: Any) -> wire.ReplicateReply:  # noqa: N802
+    async def Replicate(self, request: wire.ReplicateRequest, call: GrpcCall) -> wire.ReplicateReply:  # noqa: N802
         """Report how far the replicas of partitions are, as their leaders know it."""
 
         async def status() -> wire.ReplicateReply:
-            forwarded = was_forwarded(context)
-            topics = self._topics(request.topics)
+            topics = self._topics(request.topics, call)
             found = [self._status(topic, info) for topic in topics for info in topic.partitions]
-            if not forwarded:
-                await self._ask_leaders(found)
+            if not call.is_forwarded:
+                await self._ask_leaders(found, call)
             return wire.ReplicateReply(partitions=found)
 
-        return await answered(context, status)
+        return await answered(call, status)
 
     def _status(self, topic: Topic, info: PartitionInfo) -> wire.ReplicaStatus:
         status = wire.ReplicaStatus(topic=topic.name, partition=_partition(info))
@@ -316,12 +357,12 @@ class BrokerService(generated.BrokerServiceServicer):
             status.log_end_offset = carried.log_end_offset
         return status
 
-    async def _ask_leaders(self, found: Sequence[wire.ReplicaStatus]) -> None:
+    async def _ask_leaders(self, found: Sequence[wire.ReplicaStatus], call: GrpcCall) -> None:
         """Fill in partitions that other brokers lead. If a broker does not answer, its partitions stay unknown."""
-        peers = {peer.node_id: peer.address for peer in self._routes.brokers()}
+        peers = {peer.node_id: peer for peer in self._routes.brokers() if peer.address}
         elsewhere = {one.partition.leader for one in found} - {self._broker.node_id}
         request = wire.ReplicateRequest(topics=sorted({one.topic for one in found}))
-        asked = [self._routes.forward(peers[node], "Replicate", request) for node in elsewhere if peers.get(node)]
+        asked = [self._routes.forward(peers[node], "Replicate", request, call) for node in elsewhere if node in peers]
         for reply in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(reply, BaseException):
                 continue
@@ -428,7 +469,6 @@ def _partition(info: PartitionInfo) -> wire.PartitionInfo:
     )
 
 
-def _host(context: Any) -> str:
+def _host(call: GrpcCall) -> str:
     """Return the client's address in the format of group descriptions."""
-    kind, _, address = str(context.peer()).partition(":")
-    return f"/{address.rpartition(':')[0]}" if kind.startswith("ipv") else f"/{kind}"
+    return f"/{call.caller.host}"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.model.timeline_errors import BadHandshake, UnknownSession
+from tidemill.security.core.principal import Principal
 from tidemill.servers.grpc.error_status import meaning
 from tidemill.timelines.consumer import IN_FLIGHT_MAX, ConsumerTerms
 from tidemill.timelines.core.lease import HOLDER_CHARS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
@@ -17,13 +18,16 @@ from tidemill.timelines.core.timeline import refuse_kept
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 SESSIONS_MAX = 10_000
+SESSIONS_SHARE_MAX = 1_000
+"""A principal with this many sessions loses its own first, so that it cannot drop those of others."""
 IN_FLIGHT_DEFAULT = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSession:
-    """One client of one timeline."""
+    """One client of one timeline. Only the principal that has opened a session can use it."""
 
+    principal: Principal
     timeline: str
     group: str
     terms: ConsumerTerms | None
@@ -39,31 +43,40 @@ class ClientSessions:
         self._new_id = new_id
         self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
 
-    def open(self, request: wire.HandshakeRequest) -> str:
+    def open(self, principal: Principal, request: wire.HandshakeRequest) -> str:
         """Check the handshake of a client and open a session."""
         if meaning("role", request.role, CONSUMES):
             refuse_kept(request.timeline)
-            session = ClientSession(request.timeline, "", _terms(request))
+            session = ClientSession(principal, request.timeline, "", _terms(request))
         else:
             check_group(request.id)
-            session = ClientSession(request.timeline, request.id, None)
-        if len(self._sessions) >= SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+            session = ClientSession(principal, request.timeline, request.id, None)
+        self._make_room(principal)
         session_id = self._new_id()
         self._sessions[session_id] = session
         return session_id
 
-    def producer(self, session_id: str) -> ClientSession:
+    def _make_room(self, principal: Principal) -> None:
+        """Drop the least recently used session when there are too many; of a principal that has many, its own."""
+        if len(self._sessions) < SESSIONS_MAX:
+            return
+        mine = [each for each, session in self._sessions.items() if session.principal == principal]
+        if len(mine) >= SESSIONS_SHARE_MAX:
+            del self._sessions[mine[0]]
+        else:
+            self._sessions.popitem(last=False)
+
+    def producer(self, principal: Principal, session_id: str) -> ClientSession:
         """Return the session of a client that schedules, cancels or moves messages."""
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.principal != principal:
             raise UnknownSession
         self._sessions.move_to_end(session_id)
         return session
 
-    def consumer(self, session_id: str) -> tuple[str, ConsumerTerms]:
+    def consumer(self, principal: Principal, session_id: str) -> tuple[str, ConsumerTerms]:
         """Return the timeline and the terms of a consumer."""
-        session = self.producer(session_id)
+        session = self.producer(principal, session_id)
         if session.terms is None:
             raise BadHandshake("a producer's session cannot lease messages; repeat the handshake as a consumer")
         return session.timeline, session.terms

@@ -32,6 +32,10 @@ STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
     streams.FencedMemberEpoch: grpc.StatusCode.ABORTED,
     streams.StaleMemberEpoch: grpc.StatusCode.ABORTED,
     streams.IllegalGeneration: grpc.StatusCode.ABORTED,
+    streams.SaslAuthenticationFailed: grpc.StatusCode.UNAUTHENTICATED,
+    streams.TopicAuthorizationFailed: grpc.StatusCode.PERMISSION_DENIED,
+    streams.GroupAuthorizationFailed: grpc.StatusCode.PERMISSION_DENIED,
+    streams.ClusterAuthorizationFailed: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 T = TypeVar("T")
@@ -42,7 +46,13 @@ log = structlog.get_logger(__name__)
 def status_of(error: TidemillError) -> grpc.StatusCode:
     """Return the status of an error: UNAVAILABLE for a temporary one, INVALID_ARGUMENT for a wrong request."""
     otherwise = grpc.StatusCode.UNAVAILABLE if error.retriable else grpc.StatusCode.INVALID_ARGUMENT
-    return STATUSES.get(type(error), otherwise)
+    return STATUSES.get(_known_class(error), otherwise)
+
+
+def _known_class(error: TidemillError) -> type[TidemillError]:
+    """The class of an error that clients know: a class of the broker itself becomes the one that it is made of."""
+    known = (streams.__name__, timelines.__name__)
+    return next((each for each in type(error).__mro__ if each.__module__ in known), TidemillError)
 
 
 def meaning(field: str, number: Number, meanings: Mapping[Number, T]) -> T:
@@ -54,7 +64,7 @@ def meaning(field: str, number: Number, meanings: Mapping[Number, T]) -> T:
 
 async def refuse(context: Any, error: TidemillError) -> None:
     """End the call with the error."""
-    await context.abort(status_of(error), str(error), ((ERROR_KEY, type(error).__name__),))
+    await context.abort(status_of(error), str(error), ((ERROR_KEY, _known_class(error).__name__),))
 
 
 async def answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:

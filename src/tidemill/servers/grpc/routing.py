@@ -1,12 +1,15 @@
 """Routes calls: which broker leads a partition or coordinates a group, and how to forward a call to it.
 
 Clients may call any broker. A call that belongs to another broker is forwarded unchanged, once. A forwarded call that
-is wrong here, too, is rejected, and the client retries until the brokers agree.
+is wrong here, too, is rejected, and the client retries until the brokers agree. A token of this broker goes with the
+call and names the client, so that the other broker checks the client's rights.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import grpc.aio
+import structlog
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.health import TOPIC
@@ -23,11 +26,16 @@ from tidemill.model.errors import (
     by_name,
 )
 from tidemill.model.topics import GROUP_OFFSETS
+from tidemill.security.core.peer_token import PeerCall, PeerClaims
+from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.error_status import ERROR_KEY
-from tidemill.wire.grpc import broker_pb2_grpc as generated
+from tidemill.servers.grpc.login import PEER_KEY
+from tidemill.wire.grpc import broker_pb2
 
-FORWARDED_KEY = "tidemill-forwarded"
 FORWARD_TIMEOUT_S = 30.0
+SERVICE = broker_pb2.DESCRIPTOR.services_by_name["BrokerService"]
+
+log = structlog.get_logger("tidemill.grpc")
 
 
 class Peer(NamedTuple):
@@ -50,9 +58,13 @@ class Chosen(NamedTuple):
 class Routes:
     """Finds the broker of every partition and group, and the brokers that clients should use."""
 
-    def __init__(self, broker: BrokerNode, options: tuple[Any, ...]) -> None:
+    def __init__(
+        self, broker: BrokerNode, options: tuple[Any, ...], credentials: Callable[[], Any] | None = None
+    ) -> None:
+        """`credentials` makes those of a TLS channel; without it, channels to other brokers are plain."""
         self._broker = broker
         self._options = options
+        self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._carrier = -1
         self.here = ""
@@ -81,13 +93,13 @@ class Routes:
             for choice in choose(key, loads)
         ]
 
-    def carrier(self) -> str | None:
-        """Return the gRPC address of a carrier; the same one while it is available."""
+    def carrier(self) -> Peer | None:
+        """Return a carrier; the same one while it is available."""
         carriers = self._carriers()
         if self._carrier not in carriers:
             self._carrier = next((one.peer.node_id for one in self.choices()), -1)
         found = carriers.get(self._carrier)
-        return None if found is None else str(found.grpc)
+        return None if found is None else Peer(self._carrier, str(found.grpc), found.rack or "")
 
     def _carriers(self) -> dict[int, Registration]:
         """Return the carriers that have a gRPC server."""
@@ -97,20 +109,20 @@ class Routes:
             if one.carries and one.state != INACTIVE and one.grpc is not None
         }
 
-    async def coordinator_of(self, group: str, *, forwarded: bool) -> str | None:
-        """Return the address of the group's coordinator; None when it is this broker."""
+    async def coordinator_of(self, group: str, *, forwarded: bool) -> Peer | None:
+        """Return the group's coordinator; None when it is this broker."""
         await self._broker.coordinators.ensure(GROUP_OFFSETS)
         node = self._broker.coordinators.of_group(group)
         if node == self._broker.node_id:
             return None
         if forwarded:
             raise NotCoordinator
-        return self._address_of(
+        return self._peer(
             node, CoordinatorNotAvailable(f"group {group[:60]!r} has no coordinator at the moment; try again")
         )
 
-    def leader_of(self, topic: str, partition: int, *, forwarded: bool) -> str | None:
-        """Return the address of the partition's leader; None when it is this broker."""
+    def leader_of(self, topic: str, partition: int, *, forwarded: bool) -> Peer | None:
+        """Return the partition's leader; None when it is this broker."""
         known = self._broker.view.topic(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             raise UnknownTopicOrPartition(f"partition {topic}-{partition} does not exist")
@@ -119,29 +131,50 @@ class Routes:
             return None
         if forwarded:
             raise NotLeaderOrFollower
-        return self._address_of(
+        return self._peer(
             leader, LeaderNotAvailable(f"partition {topic}-{partition} has no reachable leader; try again")
         )
 
-    def _address_of(self, node_id: int, otherwise: TidemillError) -> str:
+    def _peer(self, node_id: int, otherwise: TidemillError) -> Peer:
         known = self._broker.view.image.brokers.get(node_id)
         if known is None or known.grpc is None:
             raise otherwise
-        return str(known.grpc)
+        return Peer(node_id, str(known.grpc), known.rack or "")
 
-    async def forward(self, address: str, method: str, request: Any, timeout_s: float = FORWARD_TIMEOUT_S) -> Any:
-        """Forward a call and return the answer of the other broker."""
-        stub = generated.BrokerServiceStub(self.channel(address))
+    async def forward(
+        self, peer: Peer, method: str, request: Any, call: GrpcCall, timeout_s: float = FORWARD_TIMEOUT_S
+    ) -> Any:
+        """Forward a call of BrokerService and return the answer of the other broker."""
+        described = SERVICE.methods_by_name[method]
         try:
-            return await getattr(stub, method)(request, timeout=timeout_s, metadata=((FORWARDED_KEY, "1"),))
+            return await self.ask(peer, described, getattr(broker_pb2, described.output_type.name), request, call)(
+                timeout_s
+            )
         except grpc.aio.AioRpcError as error:
-            raise _typed(error, address) from None
+            raise _typed(error, peer.address) from None
+
+    def ask(self, peer: Peer, method: Any, reply: Any, request: Any, call: GrpcCall) -> Any:
+        """A call to another broker that is not started yet, with the token that names the client."""
+        path, body = path_of(method), request.SerializeToString()
+        stub = self.channel(peer.address).unary_unary(path, None, reply.FromString)
+        return lambda timeout_s: stub(body, timeout=timeout_s, metadata=self.metadata(peer, path, body, call))
+
+    def metadata(self, peer: Peer, path: str, body: bytes, call: GrpcCall) -> tuple[tuple[str, str], ...]:
+        """The metadata of a call to another broker on behalf of a client."""
+        caller, tokens = call.caller, self._broker.security.peers
+        claims = PeerClaims(tokens.node_id, caller.principal, caller.host, caller.expires_ms or 0)
+        return ((PEER_KEY, tokens.sign(PeerCall(path, peer.node_id, body), claims)),)
 
     def channel(self, address: str) -> grpc.aio.Channel:
         """Return the channel to another broker; it is opened once."""
         if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address, options=self._options)
+            self._channels[address] = self._open(address)
         return self._channels[address]
+
+    def _open(self, address: str) -> grpc.aio.Channel:
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(address, options=self._options)
+        return grpc.aio.secure_channel(address, self._credentials(), options=self._options)
 
     async def close(self) -> None:
         """Close the channels to other brokers."""
@@ -150,12 +183,16 @@ class Routes:
             await channel.close()
 
 
-def was_forwarded(context: Any) -> bool:
-    """Whether another broker has forwarded the call."""
-    return any(key == FORWARDED_KEY for key, _ in context.invocation_metadata() or ())
+def path_of(method: Any) -> str:
+    """The path of a described method, `/package.Service/Method`."""
+    return f"/{method.containing_service.full_name}/{method.name}"
 
 
 def _typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        # The client has logged in, here. It is this broker that the other one does not accept.
+        log.error("broker_refuses_forwarded_calls", broker=address, reason=error.details())
+        return LeaderNotAvailable(f"the broker at {address} does not accept calls of this broker; see their logs")
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_KEY and by_name(str(value)) is not UnknownServerError:
             return by_name(str(value))(error.details() or "")

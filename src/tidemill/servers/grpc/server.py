@@ -7,21 +7,34 @@ stop. Importing gRPC takes longer than starting everything else, so the node imp
 import asyncio
 import errno
 import socket
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.client.rpc import IN_USE
 from tidemill.cluster.core.registration import Endpoint
+from tidemill.model.listeners import server_protocol
+from tidemill.model.security_settings import SecuritySettings
+from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
 from tidemill.servers.grpc.broker_service import BrokerService
-from tidemill.servers.grpc.decoding import Decoding
+from tidemill.servers.grpc.call_interceptor import CallInterceptor
+from tidemill.servers.grpc.login import GrpcLogin
 from tidemill.servers.grpc.routing import Routes
 from tidemill.servers.grpc.timeline_relay import TimelineRelay
 from tidemill.servers.grpc.timeline_service import TimelineService
 from tidemill.wire.grpc import broker_pb2_grpc, timeline_pb2_grpc
 
+if TYPE_CHECKING:
+    from tidemill.servers.grpc.credentials import ServerCertificate
+
+CREDENTIALS_MODULE = "tidemill.servers.grpc.credentials"
+"""It takes 50 ms to load, and only TLS needs it."""
 MESSAGE_BYTES_MAX = 65 * 1024 * 1024
 """The largest body that a timeline can allow, plus space for its other fields."""
+METADATA_BYTES_MAX = 32 * 1024
+"""Space for a login by a large token."""
 STREAMS_PER_CONNECTION_MAX = 1_000
 KEEPALIVE_MS = 10_000
 STOP_GRACE_S = 0.2
@@ -29,6 +42,8 @@ EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not li
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
     ("grpc.enable_http_proxy", 0),  # for calls that are forwarded to other brokers; see `client/http.py`
 )
 
@@ -40,7 +55,16 @@ class GrpcServer:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
         self._server: grpc.aio.Server | None = None
-        self._routes = Routes(broker, CHANNEL_OPTIONS)
+        settings = broker.settings
+        protocol = server_protocol(settings.security.tidemill_grpc_security, settings, broker.identity.listeners)
+        certificate = self._certificate = _certificate(settings.security) if protocol.endswith("SSL") else None
+        self._login = GrpcLogin(
+            broker.security,
+            requires_login=protocol.startswith("SASL_"),
+            names=None if certificate is None else certificate.names(),
+        )
+        credentials = None if certificate is None else certificate.channel_credentials
+        self._routes = Routes(broker, CHANNEL_OPTIONS, credentials)
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Port 0 means any free one; `address` has the result."""
@@ -51,18 +75,24 @@ class GrpcServer:
             ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
             ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
             ("grpc.so_reuseport", 0),
+            ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
         )
-        server = grpc.aio.server(options=options, interceptors=(Decoding(),))
+        server = grpc.aio.server(options=options, interceptors=(CallInterceptor(self._broker.security, self._login),))
         self._serve(server)
         await _check_address(host, port)
         try:
-            bound = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            bound = self._add_port(server, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:
             raise OSError(errno.EADDRINUSE, str(error)) from error
         await server.start()
         IN_USE.open.add(server)
         self._server, self.address = server, (host, bound)
         self._routes.here = "" if host in EVERYWHERE else str(Endpoint(host, bound))
+
+    def _add_port(self, server: grpc.aio.Server, address: str) -> int:
+        if self._certificate is None:
+            return int(server.add_insecure_port(address))
+        return int(server.add_secure_port(address, self._certificate.credentials()))
 
     async def close(self) -> None:
         """Reject new calls and end the running ones."""
@@ -77,8 +107,14 @@ class GrpcServer:
         broker_pb2_grpc.add_BrokerServiceServicer_to_server(streams, server)
         if self._broker.timelines is not None or not self._broker.carries:
             mine = self._broker.timelines
-            timelines = TimelineRelay(self._routes) if mine is None else TimelineService(mine)
+            clock_ms = self._broker.clock_ms
+            timelines = TimelineRelay(self._routes, clock_ms) if mine is None else TimelineService(self._broker, mine)
             timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)
+
+
+def _certificate(settings: SecuritySettings) -> "ServerCertificate":
+    found: ServerCertificate = import_module(CREDENTIALS_MODULE).ServerCertificate(settings)
+    return found
 
 
 async def _check_address(host: str, port: int) -> None:

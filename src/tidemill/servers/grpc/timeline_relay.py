@@ -5,57 +5,87 @@ does not know a client's session, the client repeats the handshake. Our own clie
 them directly (ChooseBrokers). This relay serves all other clients.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.error_status import refuse
-from tidemill.servers.grpc.routing import Routes
-from tidemill.wire.grpc import timeline_pb2_grpc as generated
+from tidemill.servers.grpc.routing import Peer, Routes, path_of
+from tidemill.servers.grpc.work_stream import PING_S
+from tidemill.wire.grpc import timeline_pb2
+
+SERVICE = timeline_pb2.DESCRIPTOR.services_by_name["TimelineService"]
 
 
 class TimelineRelay:
-    """The calls of the schema, each by its name."""
+    """The calls of the schema, each by its name. The carrier checks the rights of the client."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, clock_ms: Callable[[], int]) -> None:
         self._routes = routes
+        self._clock_ms = clock_ms
 
     def __getattr__(self, method: str) -> Callable[[Any, Any], Any]:
         """Return the handler of any unary call."""
+        described = SERVICE.methods_by_name[method]
+        reply = getattr(timeline_pb2, described.output_type.name)
 
-        async def call(request: Any, context: Any) -> Any:
-            stub = await self._stub(context)
+        async def relay(request: Any, call: GrpcCall) -> Any:
+            carrier = await self._carrier(call)
             try:
-                return await getattr(stub, method)(request, timeout=context.time_remaining())
+                return await self._routes.ask(carrier, described, reply, request, call)(call.time_remaining())
             except grpc.aio.AioRpcError as error:
-                return await _pass_on(context, error)
+                return await _pass_on(call, error)
 
-        return call
+        return relay
 
-    async def Work(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802
-        """Forward the stream of a consumer, in both directions."""
-        stub = await self._stub(context)
-        stream = stub.Work(requests)
+    async def Work(self, requests: AsyncIterator[Any], call: GrpcCall) -> AsyncIterator[Any]:  # noqa: N802
+        """Forward the stream of a consumer, in both directions, while its login is valid."""
+        carrier = await self._carrier(call)
+        path = path_of(SERVICE.methods_by_name["Work"])
+        stub = self._routes.channel(carrier.address).stream_stream(
+            path, timeline_pb2.WorkUp.SerializeToString, timeline_pb2.WorkDown.FromString
+        )
+        stream = stub(requests, metadata=self._routes.metadata(carrier, path, b"", call))
+        guard = asyncio.create_task(self._guard(call, stream))
         try:
             async for down in stream:
                 yield down
         except grpc.aio.AioRpcError as error:
-            await _pass_on(context, error)
+            await _pass_on(call, error)
+        except asyncio.CancelledError:
+            if not guard.done() or guard.cancelled():
+                raise
+            await refuse(call, guard.result())
         finally:
+            guard.cancel()
             stream.cancel()
 
-    async def _stub(self, context: Any) -> Any:
-        address = self._routes.carrier()
-        if address is None:
+    async def _guard(self, call: GrpcCall, stream: Any) -> TidemillError:
+        """End the stream when the login ends; return why."""
+        while True:
+            await asyncio.sleep(PING_S)
+            try:
+                await call.check_login(self._clock_ms())
+            except TidemillError as error:
+                stream.cancel()
+                return error
+
+    async def _carrier(self, call: GrpcCall) -> Peer:
+        carrier = self._routes.carrier()
+        if carrier is None:
             error = StoreUnavailable(
                 "this broker has only the overseer role and no carrier is running; start one with --roles carrier"
             )
-            await refuse(context, error)
-        return generated.TimelineServiceStub(self._routes.channel(str(address)))
+            await refuse(call, error)
+            raise error
+        return carrier
 
 
-async def _pass_on(context: Any, error: grpc.aio.AioRpcError) -> None:
-    await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
+async def _pass_on(call: GrpcCall, error: grpc.aio.AioRpcError) -> None:
+    await call.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))

@@ -1,23 +1,26 @@
 """TimelineService: each call becomes one call to the dispatcher, and its result an answer.
 
-Method names are those of the schema. This module makes no decisions. It checks the limits of a request before it calls
-the dispatcher.
+Method names are those of the schema. This module makes no decisions. It checks the rights of the client
+(`authorization_table`) and the limits of a request before it calls the dispatcher.
 """
 
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from itertools import accumulate
-from typing import Any
 
-from tidemill.model.timeline_errors import BadDueTime, BatchTooLarge, TimelineError
-from tidemill.servers.grpc.client_sessions import ClientSessions
+from tidemill.broker.broker import BrokerNode
+from tidemill.model.errors import TidemillError
+from tidemill.model.timeline_errors import BadDueTime, BatchTooLarge
+from tidemill.security.core.resources import Operation, ResourceType
+from tidemill.servers.grpc.call import GrpcCall
+from tidemill.servers.grpc.client_sessions import CONSUMES, ClientSession, ClientSessions
 from tidemill.servers.grpc.error_status import answered, meaning, refuse
 from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
 from tidemill.timelines.core.lease import CommandOutcome, error_of
 from tidemill.timelines.core.message import DUE_MS_MAX, MessageStatus, Selection, TimedMessage, check_due, status_of
-from tidemill.timelines.core.timeline import TimelineInfo, refuse_followed, refuse_kept
+from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings, refuse_followed, refuse_kept
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
 from tidemill.timelines.lifecycle import settings_from, settings_to
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -39,15 +42,18 @@ STATUS_NUMBERS = {status: number for number, status in STATUSES.items()}
 class TimelineService(generated.TimelineServiceServicer):
     """The calls of the schema."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, broker: BrokerNode, dispatcher: Dispatcher) -> None:
+        self._broker = broker
         self._dispatcher = dispatcher
         self._sessions = ClientSessions(lambda: secrets.token_hex(16))
 
-    async def Handshake(self, request: wire.HandshakeRequest, context: Any) -> wire.HandshakeReply:  # noqa: N802
+    async def Handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:  # noqa: N802
         """Open a session for a producer or a consumer."""
-        return await answered(context, lambda: self._handshake(request))
+        return await answered(call, lambda: self._handshake(request, call))
 
-    async def _handshake(self, request: wire.HandshakeRequest) -> wire.HandshakeReply:
+    async def _handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:
+        operation = Operation.READ if meaning("role", request.role, CONSUMES) else Operation.WRITE
+        call.rights.check_topic(operation, request.timeline)
         timeline = await self._dispatcher.find(request.timeline)
         limits = wire.Limits(
             schedule_messages_max=SCHEDULE_MESSAGES_MAX,
@@ -56,56 +62,81 @@ class TimelineService(generated.TimelineServiceServicer):
             operations_max=OPERATIONS_MAX,
         )
         return wire.HandshakeReply(
-            session=self._sessions.open(request),
+            session=self._sessions.open(call.caller.principal, request),
             now_ms=self._dispatcher.clock.now_ms(),
             timeline=self._info(timeline),
             limits=limits,
         )
 
-    async def CreateTimeline(self, request: wire.CreateTimelineRequest, context: Any) -> wire.TimelineInfo:  # noqa: N802
+    async def CreateTimeline(self, request: wire.CreateTimelineRequest, call: GrpcCall) -> wire.TimelineInfo:  # noqa: N802
         """Create a timeline."""
 
         async def create() -> wire.TimelineInfo:
+            call.rights.check_topic_or_cluster(Operation.CREATE, request.name)
             settings = settings_from(request.settings)
+            self._check_dead_letters(settings, call)
             refuse_kept(request.name)
             created = await self._dispatcher.create(request.name, settings)
+            if created.is_new:
+                call.rights.changed("timeline_created", timeline=request.name)
             info = self._info(created.timeline)
             info.created = created.is_new
             return info
 
-        return await answered(context, create)
+        return await answered(call, create)
 
-    async def AlterTimeline(self, request: wire.AlterTimelineRequest, context: Any) -> wire.TimelineInfo:  # noqa: N802
+    async def AlterTimeline(self, request: wire.AlterTimelineRequest, call: GrpcCall) -> wire.TimelineInfo:  # noqa: N802
         """Change settings of a timeline."""
 
         async def alter() -> wire.TimelineInfo:
+            call.rights.check_topic(Operation.ALTER_CONFIGS, request.name)
             refuse_kept(request.name)
-            base = self._dispatcher.timeline(request.name).settings
-            return self._info(await self._dispatcher.alter(request.name, settings_from(request.settings, base)))
+            settings = settings_from(request.settings, self._dispatcher.timeline(request.name).settings)
+            self._check_dead_letters(settings, call)
+            altered = await self._dispatcher.alter(request.name, settings)
+            call.rights.changed("timeline_altered", timeline=request.name, settings=sorted(request.settings))
+            return self._info(altered)
 
-        return await answered(context, alter)
+        return await answered(call, alter)
 
-    async def DeleteTimeline(self, request: wire.DeleteTimelineRequest, context: Any) -> wire.DeleteTimelineReply:  # noqa: N802
+    def _check_dead_letters(self, settings: TimelineSettings, call: GrpcCall) -> None:
+        """The broker writes dead letters, and creates what they need, so the client must have the right to do so."""
+        kind, _, target = settings.dead_letter.partition(":")
+        if not target:
+            return
+        call.rights.check_topic(Operation.WRITE, target)
+        timelines = {each.name for each in self._dispatcher.timelines()}
+        exists = target in timelines if kind == "timeline" else self._broker.view.topic(target) is not None
+        if not exists:
+            call.rights.check_topic_or_cluster(Operation.CREATE, target)
+
+    async def DeleteTimeline(self, request: wire.DeleteTimelineRequest, call: GrpcCall) -> wire.DeleteTimelineReply:  # noqa: N802
         """Delete a timeline."""
 
         async def delete() -> None:
+            call.rights.check_topic(Operation.DELETE, request.name)
             refuse_kept(request.name)
             await self._dispatcher.delete(request.name)
+            call.rights.changed("timeline_deleted", timeline=request.name)
 
-        await answered(context, delete)
+        await answered(call, delete)
         return wire.DeleteTimelineReply()
 
-    async def DescribeTimeline(self, request: wire.DescribeTimelineRequest, context: Any) -> wire.TimelineInfo:  # noqa: N802
+    async def DescribeTimeline(self, request: wire.DescribeTimelineRequest, call: GrpcCall) -> wire.TimelineInfo:  # noqa: N802
         """Return a timeline's state and settings."""
 
         async def describe() -> wire.TimelineInfo:
+            call.rights.check_topic(Operation.DESCRIBE, request.name)
             return self._info(await self._dispatcher.find(request.name))
 
-        return await answered(context, describe)
+        return await answered(call, describe)
 
-    async def ListTimelines(self, _: wire.ListTimelinesRequest, __: Any) -> wire.ListTimelinesReply:  # noqa: N802
+    async def ListTimelines(self, _: wire.ListTimelinesRequest, call: GrpcCall) -> wire.ListTimelinesReply:  # noqa: N802
         """List all timelines."""
-        return wire.ListTimelinesReply(timelines=[self._info(one) for one in self._dispatcher.timelines()])
+        found = self._dispatcher.timelines()
+        allows = call.rights.allows
+        described = [one for one in found if allows(Operation.DESCRIBE, ResourceType.TOPIC, one.name)]
+        return wire.ListTimelinesReply(timelines=[self._info(one) for one in described])
 
     def _info(self, timeline: TimelineInfo) -> wire.TimelineInfo:
         return wire.TimelineInfo(
@@ -115,12 +146,18 @@ class TimelineService(generated.TimelineServiceServicer):
             consumers=self._dispatcher.attending(timeline.name),
         )
 
-    async def Schedule(self, request: wire.ScheduleRequest, context: Any) -> wire.ScheduleReply:  # noqa: N802
+    async def Schedule(self, request: wire.ScheduleRequest, call: GrpcCall) -> wire.ScheduleReply:  # noqa: N802
         """Schedule messages."""
-        return await answered(context, lambda: self._schedule(request))
+        return await answered(call, lambda: self._schedule(request, call))
 
-    async def _schedule(self, request: wire.ScheduleRequest) -> wire.ScheduleReply:
-        session = self._sessions.producer(request.session)
+    def _producer(self, session_id: str, call: GrpcCall) -> ClientSession:
+        """The session of a producer, if it is the client's and the client may still write."""
+        session = self._sessions.producer(call.caller.principal, session_id)
+        call.rights.check_topic(Operation.WRITE, session.timeline)
+        return session
+
+    async def _schedule(self, request: wire.ScheduleRequest, call: GrpcCall) -> wire.ScheduleReply:
+        session = self._producer(request.session, call)
         refuse_kept(session.timeline)
         _check_length(len(request.messages), SCHEDULE_MESSAGES_MAX)
         wanted = [
@@ -131,53 +168,55 @@ class TimelineService(generated.TimelineServiceServicer):
         outcomes = [wire.Outcome(id=one.id, until_ms=one.scheduled_ms, changed=not one.duplicate) for one in kept]
         return wire.ScheduleReply(outcomes=outcomes)
 
-    async def Cancel(self, request: wire.CancelRequest, context: Any) -> wire.OutcomesReply:  # noqa: N802
+    async def Cancel(self, request: wire.CancelRequest, call: GrpcCall) -> wire.OutcomesReply:  # noqa: N802
         """Cancel messages."""
 
         async def cancel() -> wire.OutcomesReply:
-            session = self._sessions.producer(request.session)
+            session = self._producer(request.session, call)
             refuse_followed(session.timeline)
             _check_length(len(request.ids), IDS_MAX)
             return _outcomes(
                 request.ids, await self._dispatcher.cancel(session.timeline, request.ids, group=session.group)
             )
 
-        return await answered(context, cancel)
+        return await answered(call, cancel)
 
-    async def Move(self, request: wire.MoveRequest, context: Any) -> wire.OutcomesReply:  # noqa: N802
+    async def Move(self, request: wire.MoveRequest, call: GrpcCall) -> wire.OutcomesReply:  # noqa: N802
         """Change the due times of messages."""
 
         async def move() -> wire.OutcomesReply:
-            session = self._sessions.producer(request.session)
+            session = self._producer(request.session, call)
             refuse_followed(session.timeline)
             _check_length(len(request.ids), IDS_MAX)
             outcomes = await self._dispatcher.move(session.timeline, request.ids, request.due_ms, group=session.group)
             return _outcomes(request.ids, outcomes)
 
-        return await answered(context, move)
+        return await answered(call, move)
 
-    async def Work(self, requests: AsyncIterator[wire.WorkUp], context: Any) -> AsyncIterator[wire.WorkDown]:  # noqa: N802
+    async def Work(self, requests: AsyncIterator[wire.WorkUp], call: GrpcCall) -> AsyncIterator[wire.WorkDown]:  # noqa: N802
         """Lease messages as they fall due."""
         try:
-            async with aclosing(work(self._dispatcher, self._sessions, requests)) as downs:
+            async with aclosing(work(self._dispatcher, self._sessions, requests, call)) as downs:
                 async for down in downs:
                     yield down
-        except TimelineError as error:
-            await refuse(context, error)
+        except TidemillError as error:
+            await refuse(call, error)
 
-    async def Count(self, request: wire.CountRequest, context: Any) -> wire.CountReply:  # noqa: N802
+    async def Count(self, request: wire.CountRequest, call: GrpcCall) -> wire.CountReply:  # noqa: N802
         """Count messages."""
 
         async def count() -> wire.CountReply:
+            call.rights.check_topic(Operation.DESCRIBE, request.timeline)
             selection = _selection(request.from_ms, request.to_ms, request.status)
             return wire.CountReply(count=await self._dispatcher.count(request.timeline, selection))
 
-        return await answered(context, count)
+        return await answered(call, count)
 
-    async def ListMessages(self, request: wire.ListMessagesRequest, context: Any) -> wire.ListMessagesReply:  # noqa: N802
+    async def ListMessages(self, request: wire.ListMessagesRequest, call: GrpcCall) -> wire.ListMessagesReply:  # noqa: N802
         """List the first messages, by due time."""
 
         async def list_messages() -> wire.ListMessagesReply:
+            call.rights.check_topic(Operation.READ, request.timeline)
             selection = _selection(request.from_ms, request.to_ms, request.status)
             limit = min(max(1, request.limit), LIST_MESSAGES_MAX)
             heads = await self._dispatcher.messages(request.timeline, selection, limit, bodies=False)
@@ -185,25 +224,28 @@ class TimelineService(generated.TimelineServiceServicer):
             now_ms = self._dispatcher.clock.now_ms()
             return wire.ListMessagesReply(messages=[_listed(one, now_ms) for one in found])
 
-        return await answered(context, list_messages)
+        return await answered(call, list_messages)
 
-    async def Histogram(self, request: wire.HistogramRequest, context: Any) -> wire.HistogramReply:  # noqa: N802
+    async def Histogram(self, request: wire.HistogramRequest, call: GrpcCall) -> wire.HistogramReply:  # noqa: N802
         """Count messages by due time."""
 
         async def histogram() -> wire.HistogramReply:
+            call.rights.check_topic(Operation.DESCRIBE, request.timeline)
             selection = _selection(request.from_ms, request.to_ms, request.status)
             if selection.start_ms >= selection.end_ms:
                 raise BadDueTime("the histogram ends before it starts; the first time must be earlier than the second")
             counts = await self._dispatcher.histogram(request.timeline, selection, request.buckets)
             return wire.HistogramReply(from_ms=selection.start_ms, to_ms=selection.end_ms, counts=counts)
 
-        return await answered(context, histogram)
+        return await answered(call, histogram)
 
-    async def Ping(self, request: wire.PingRequest, context: Any) -> wire.PingReply:  # noqa: N802
+    async def Ping(self, request: wire.PingRequest, call: GrpcCall) -> wire.PingReply:  # noqa: N802
         """Return four timestamps: two of the broker, two of the caller."""
         received_us = self._dispatcher.clock.wall_us()
         if request.measured:
-            self._dispatcher.guard.witness(context.peer(), request.drift_us / 1_000)
+            # A user has one voice about the clock, however many connections it opens.
+            client = str(call.caller.principal) if call.rights.are_checked else call.peer
+            self._dispatcher.guard.witness(client, request.drift_us / 1_000)
         return wire.PingReply(
             sent_us=request.sent_us,
             received_us=received_us,

@@ -14,7 +14,10 @@ from typing import Any
 
 import structlog
 
+from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, StoreUnavailable, TimelineError
+from tidemill.security.core.resources import Operation
+from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, Release, error_of
@@ -49,7 +52,7 @@ class WorkStream:
         self._to_settle = asyncio.Event()
         self._room = asyncio.Semaphore(BATCHES_WAITING_MAX)
         self._ended = False
-        self._error: TimelineError | None = None
+        self._error: TidemillError | None = None
 
     def push(self, granted: list[Granted]) -> None:
         """Send leases to this consumer."""
@@ -75,7 +78,7 @@ class WorkStream:
         """Report that the broker's clock is in doubt for these reasons, or trusted again if there are none."""
         self._send(wire.WorkDown(clock=wire.ClockState(in_doubt=bool(reasons), reasons=reasons)))
 
-    def end(self, error: TimelineError | None = None) -> None:
+    def end(self, error: TidemillError | None = None) -> None:
         """Send the rest of the outbox and end the stream, with an error if there is one."""
         self._error = self._error or error
         self._ended = True
@@ -103,7 +106,7 @@ class WorkStream:
             async for up in ups:
                 await self._take(up, consumer)
             self.end()
-        except TimelineError as error:
+        except TidemillError as error:
             self.end(error)
         except Exception:
             log.exception("work_stream_read_failed", timeline=self._timeline)
@@ -170,15 +173,21 @@ class WorkStream:
         drift_us = ((pong.received_us - pong.sent_us) + (pong.answered_us - back_us)) // 2
         self._dispatcher.heard(self._timeline, consumer, latency_us=max(0, round_trip_us // 2), drift_us=drift_us)
 
-    async def ping(self) -> None:
-        """Ping in a loop."""
+    async def ping(self, call: GrpcCall) -> None:
+        """Ping in a loop, and end the stream when the client may not read any more."""
         while True:
             self._send(wire.WorkDown(ping=wire.Pinged(sent_us=self._dispatcher.clock.wall_us())))
             await asyncio.sleep(PING_S)
+            try:
+                await call.check_login(self._dispatcher.clock.now_ms())
+                call.rights.check_topic(Operation.READ, self._timeline)
+            except TidemillError as error:
+                self.end(error)
+                return
 
 
 async def work(
-    dispatcher: Dispatcher, sessions: ClientSessions, ups: AsyncIterator[wire.WorkUp]
+    dispatcher: Dispatcher, sessions: ClientSessions, ups: AsyncIterator[wire.WorkUp], call: GrpcCall
 ) -> AsyncGenerator[wire.WorkDown, None]:
     """Serve one consumer's stream."""
     try:
@@ -187,10 +196,11 @@ async def work(
         raise BadHandshake(f"no start message within {START_TIMEOUT_S:g} s; send it first") from None
     if first.WhichOneof("what") != "start":
         raise BadHandshake("the first message of a stream must be its start")
-    timeline, terms = sessions.consumer(first.start.session)
+    timeline, terms = sessions.consumer(call.caller.principal, first.start.session)
+    call.rights.check_topic(Operation.READ, timeline)
     stream = WorkStream(dispatcher, timeline)
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
-    tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping())]
+    tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping(call))]
     try:
         async for down in stream.downs():
             yield down

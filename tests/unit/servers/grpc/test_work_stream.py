@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.security.core.principal import ANONYMOUS
+from tidemill.servers.grpc.call import Caller
 from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.servers.grpc.work_stream import work
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -42,11 +44,15 @@ async def ups(session: str) -> AsyncIterator[wire.WorkUp]:
 
 async def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
     sessions = ClientSessions(lambda: "s")
-    sessions.open(wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline="later", id="worker"))
+    sessions.open(ANONYMOUS, wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline="later", id="worker"))
+
+    call: Any = SimpleNamespace(
+        caller=Caller(), rights=SimpleNamespace(check_topic=lambda *_: None), check_login=lambda _: None
+    )
 
     async def consume() -> None:
         async with asyncio.timeout(LIMIT_S):
-            async for _ in work(Failing(), sessions, ups("s")):  # type: ignore[arg-type]
+            async for _ in work(Failing(), sessions, ups("s"), call):  # type: ignore[arg-type]
                 pass
 
     with pytest.raises(StoreUnavailable, match="unexpected error"):
