@@ -4,6 +4,7 @@ The server is the front over the embedded engine, with a certificate that was ma
 to a cluster of replicas, of which there is none here.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,8 +78,9 @@ def test_a_broker_that_is_not_let_in_says_so_in_one_line(
 ) -> None:
     url = world.url(login, f"ca={getattr(world, signer).ca}")
     command = [sys.executable, "-m", "tidemill", "serve", "--data-dir", str(tmp_path), "--log-level", "warning"]
-    command += ["--streams", url, "--kafka", "127.0.0.1:0", "--grpc", "none", "--http", "none"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S)
+    command += ["--kafka", "127.0.0.1:0", "--grpc", "none", "--http", "none"]
+    where = {**os.environ, "TIDEMILL_STREAMS": url}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S, env=where)
     assert done.returncode == 1
     assert done.stderr == f"error: {said.format(at=world.server.name)}\n"
 
@@ -92,6 +94,20 @@ def test_doctor_finds_the_same(world: World, login: str, options: str | None, sa
     (found,) = visit(world.url(login, options))
     assert found.problem == said.format(at=world.server.name)
     assert bool(found.version) != bool(said)
+
+
+@pytest.mark.parametrize("login", ["", LOGIN], ids=["certificate", "certificate and password"])
+def test_a_server_that_asks_for_a_client_certificate(tmp_path: Path, login: str) -> None:
+    """Without a password the certificate is the login; with one, both are sent."""
+    ours, others = Certificates(tmp_path), Certificates(tmp_path, "others")
+    with running(tmp_path, 1, login, (ours.cert, ours.key, ours.ca), asks_certificate=True) as (server,):
+        user = f"{QUOTED}@" if login else "me@"
+        at = f"clickhouse://{user}{server.name}/tidemill?ca={ours.ca}"
+        (found,) = visit(f"{at}&cert={ours.cert}&key={ours.key}")
+        assert (found.problem, bool(found.version)) == ("", True)
+        for refused in (at, f"{at}&cert={others.cert}&key={others.key}"):
+            (found,) = visit(refused)
+            assert "?cert=FILE&key=FILE" in found.problem
 
 
 def test_what_is_said_to_a_cluster_of_replicas_is_sql(world: World) -> None:

@@ -16,12 +16,19 @@ class Server:
     """A server that can be killed and restarted on the same port with the same data.
 
     `login` is the user:password that it requires. `secure` are the files of its certificate, key and certificate
-    authority.
+    authority. With `asks_certificate` clients need one of this authority.
     """
 
-    def __init__(self, folder: Path, login: str = "", secure: tuple[Path, Path, Path] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        login: str = "",
+        secure: tuple[Path, Path, Path] | None = None,
+        *,
+        asks_certificate: bool = False,
+    ) -> None:
         self.folder, self.port = folder, 0
-        self._login, self._secure = login, secure
+        self._login, self._secure, self._asks_certificate = login, secure, asks_certificate
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -30,7 +37,7 @@ class Server:
 
     def begin(self) -> None:
         """Start without waiting. The engine takes a second to load."""
-        files = map(str, self._secure[:2]) if self._secure else ()
+        files = map(str, self._secure[: 3 if self._asks_certificate else 2]) if self._secure else ()
         front = [sys.executable, "-m", "tests.support.clickhouse_front"]
         command = [*front, str(self.folder), str(self.port), self._login, *files]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -59,6 +66,8 @@ class Server:
 
     def ask(self, sql: str) -> str:
         trusted = ssl.create_default_context(cafile=self._secure[2]) if self._secure else None
+        if trusted is not None and self._secure is not None and self._asks_certificate:
+            trusted.load_cert_chain(*self._secure[:2])
         url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}/?database=tidemill"
         proof = {"Authorization": f"Basic {base64.b64encode(self._login.encode()).decode()}"}
         request = urllib.request.Request(url, data=sql.encode(), headers=proof)
@@ -68,9 +77,16 @@ class Server:
 
 @contextmanager
 def running(
-    folder: Path, count: int, login: str = "", secure: tuple[Path, Path, Path] | None = None
+    folder: Path,
+    count: int,
+    login: str = "",
+    secure: tuple[Path, Path, Path] | None = None,
+    *,
+    asks_certificate: bool = False,
 ) -> Iterator[list[Server]]:
-    servers = [Server(folder / str(number), login, secure) for number in range(count)]
+    servers = [
+        Server(folder / str(number), login, secure, asks_certificate=asks_certificate) for number in range(count)
+    ]
     try:
         for server in servers:
             server.begin()

@@ -136,6 +136,9 @@ if __name__ == "__main__":
     if len(sys.argv) > 4:
         secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         secure.load_cert_chain(*sys.argv[4:6])
+        if len(sys.argv) > 6:
+            secure.load_verify_locations(sys.argv[6])
+            secure.verify_mode = ssl.CERT_REQUIRED
         server.socket = secure.wrap_socket(server.socket, server_side=True)
     print(server.server_port, flush=True)
     server.serve_forever()

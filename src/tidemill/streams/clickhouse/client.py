@@ -39,6 +39,8 @@ _NEVER_SENT = ("NewConnectionError", "ConnectionRefusedError", "ConnectTimeoutEr
 _LIBRARIES = ("clickhouse_connect", "urllib3.connectionpool")
 """These libraries log warnings for conditions that this module raises as errors, so they are silenced."""
 _NOT_TRUSTED = "SSLCertVerificationError"
+_CERTIFICATE_ALERTS = ("ALERT_CERTIFICATE_REQUIRED", "ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE")
+_CLOSED_BY_SERVER = "SSLEOFError"
 _NOT_LET_IN = frozenset({192, 193, 194, 516})
 
 T = TypeVar("T")
@@ -103,6 +105,10 @@ def connect(layout: ServerLayout, server: Server, settings: Mapping[str, Any]) -
             password=layout.password,
             secure=layout.secure,
             ca_cert=layout.ca or None,
+            client_cert=layout.cert or None,
+            client_cert_key=layout.key or None,
+            # Without a password the certificate is the login; with one, both are checked.
+            tls_mode="strict" if layout.cert and layout.password else None,
             connect_timeout=CONNECT_TIMEOUT_S,
             send_receive_timeout=ANSWER_TIMEOUT_S,
             autogenerate_session_id=False,
@@ -130,6 +136,11 @@ def translate(error: Exception, server: Server) -> EngineError:
         return EngineRefused(
             f"the certificate of {where} is not trusted ({reason}); name the CA that signed it with ?ca=FILE"
         )
+    texts = " ".join(map(str, causes.values()))
+    if any(alert in texts for alert in _CERTIFICATE_ALERTS):
+        return EngineRefused(f"{where} rejected the client certificate; check ?cert=FILE&key=FILE in --streams")
+    if _CLOSED_BY_SERVER in texts:  # a server may close in the handshake, before the client reads why
+        return EngineUncertain(f"{where} closed the TLS connection; it may require ?cert=FILE&key=FILE in --streams")
     if not causes.keys().isdisjoint(_NEVER_SENT):
         return EngineUnreachable(f"{where} cannot be reached: {_first_line(error)}")
     return EngineUncertain(f"{where} did not respond: {_first_line(error)}")

@@ -4,7 +4,8 @@
 acknowledges producers before their records are on disk. `clickhouse://user:password@host1:8123,host2:8123/database`
 names servers by their HTTP ports. With several servers each owns a range of partitions. `?ranges=0-49,50-99` sets the
 ranges, and the last range has no end. `?cluster=NAME` creates tables ON CLUSTER with replicated engines. `?secure=true`
-uses HTTPS and trusts the system's CAs; `?ca=ca.pem` trusts this CA.
+uses HTTPS and trusts the system's CAs; `?ca=ca.pem` trusts this CA. `?cert=me.pem&key=me.key` is a client certificate,
+with which a user without a password logs in.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,8 @@ BY_RANGE = 0
 """Instead of a number of servers: the ranges place each topic's partitions."""
 SPAN = 50
 """The partitions of each server but the last, when the URL has no ranges."""
-_OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure", "ca"}}
+FILES = ("ca", "cert", "key")
+_OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure", *FILES}}
 
 
 class Server(NamedTuple):
@@ -53,6 +55,8 @@ class ServerLayout(NamedTuple):
     cluster: str = ""
     secure: bool = False
     ca: str = ""
+    cert: str = ""
+    key: str = ""
     fsync: bool = True
 
     @property
@@ -93,7 +97,8 @@ def parse(url: str, data_dir: Path) -> ServerLayout:
         return _embedded(rest, data_dir)
     if scheme == SERVERS:
         return _servers(url)
-    raise InvalidConfig(f"{url!r} is not a ClickHouse URL; use {EMBEDDED}: or {SERVERS}://HOST:PORT/DATABASE")
+    # The URL may have a password, so only its beginning is shown.
+    raise InvalidConfig(f"{scheme[:20]!r} is no ClickHouse URL; use {EMBEDDED}: or {SERVERS}://HOST:PORT/DATABASE")
 
 
 def _embedded(rest: str, data_dir: Path) -> ServerLayout:
@@ -109,8 +114,10 @@ def _servers(url: str) -> ServerLayout:
     options = _options(SERVERS, parts.query)
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
-    ca = _file("ca", options.get("ca", ""))
-    secure = bool(ca) or _boolean("secure", options.get("secure", "false"))
+    ca, cert, key = (_file(name, options.get(name, "")) for name in FILES)
+    if bool(cert) != bool(key):
+        raise InvalidConfig("the ClickHouse URL has only one of cert and key; give both or neither")
+    secure = bool(ca or cert) or _boolean("secure", options.get("secure", "false"))
     addresses = [_address(text, HTTPS_PORT if secure else HTTP_PORT) for text in hosts.split(",")]
     ranges = _ranges(options.get("ranges", ""), len(addresses))
     return ServerLayout(
@@ -121,6 +128,8 @@ def _servers(url: str) -> ServerLayout:
         cluster=options.get("cluster", ""),
         secure=secure,
         ca=ca,
+        cert=cert,
+        key=key,
     )
 
 
@@ -137,7 +146,7 @@ def _file(name: str, path: str) -> str:
         try:
             Path(path).read_bytes()
         except OSError as error:
-            raise InvalidConfig(f"the {name} of ClickHouse, {path}, cannot be read: {error.strerror}") from None
+            raise InvalidConfig(f"the {name} file of ClickHouse, {path}, cannot be read: {error.strerror}") from None
     return path
 
 

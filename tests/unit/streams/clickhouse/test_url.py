@@ -29,6 +29,18 @@ def test_servers_own_ranges() -> None:
     assert parse("clickhouse://one,two,three", DATA).owner_of(70) == 1
 
 
+def test_a_client_certificate_means_https() -> None:
+    layout = parse("clickhouse://me@one?cert=/dev/null&key=/dev/null", DATA)
+    assert (layout.secure, layout.servers[0].port, layout.cert, layout.key) == (True, 8443, "/dev/null", "/dev/null")
+
+
+@pytest.mark.parametrize("url", ["clickhous://me:s3cret@one", "http:me:s3cret@one", "me:s3cret@one"])
+def test_a_wrong_scheme_does_not_show_the_password(url: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        parse(url, DATA)
+    assert "s3cret" not in str(refused.value)
+
+
 def test_partitions_of_a_spread_topic_are_dealt_to_as_many_servers_as_there_were_at_its_creation() -> None:
     layout = parse("clickhouse://one,two,three", DATA)
     assert [layout.owner_of(partition, 2) for partition in range(5)] == [0, 1, 0, 1, 0]
@@ -50,6 +62,9 @@ def test_partitions_of_a_spread_topic_are_dealt_to_as_many_servers_as_there_were
         "chdb:?fsync=perhaps",
         "chdb:?ranges=0-1",
         "clickhouse://one?ca=/no/such/file.pem",
+        "clickhouse://one?cert=/no/such/file.pem",
+        "clickhouse://one?cert=/dev/null",
+        "clickhouse://one?key=/dev/null",
     ],
 )
 def test_what_is_wrong_with_a_url_is_said(url: str) -> None:
