@@ -73,10 +73,10 @@ class Settings:
     rack: str | None
     session_ttl_ms: int
     roles: tuple[str, ...]
-    coordination: str
-    cluster_secret: str | None
-    streams: str
-    timelines: str
+    coordination: str = field(repr=False)
+    cluster_secret: str | None = field(repr=False)
+    streams: str = field(repr=False)
+    timelines: str = field(repr=False)
     log_level: str
     log_format: str
     broker: BrokerSettings
@@ -133,13 +133,29 @@ def shown(url: str) -> str:
     return _PASSWORD.sub(r"\1***", f"{scheme}{colon}{place.rpartition('@')[2]}")
 
 
+def has_password(url: str) -> bool:
+    """Whether a URL has a password: in its login or in its options."""
+    _, _, place = url.partition("://")
+    login, at, _ = place.rpartition("@")
+    return bool(at and ":" in login) or _PASSWORD.search(url) is not None
+
+
+def secrets_in_flags(flags: Mapping[str, str | None], pairs: Mapping[str, str]) -> list[str]:
+    """The flags and the settings of --set that hold a secret: every user of the machine can see a command line."""
+    found = [
+        f"--{name}"
+        for name, value in flags.items()
+        if value and name in SECRET_ROWS and (name == CLUSTER_SECRET or has_password(value))
+    ]
+    return found + [f"--set {name}" for name in pairs if broker_settings.is_sensitive(name)]
+
+
 def _engine(*schemes: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         scheme = text.partition(":")[0]
         if ":" not in text or scheme not in schemes:
-            raise InvalidConfig(
-                f"{shown(text)!r} does not start with one of {', '.join(f'{each}:' for each in schemes)}"
-            )
+            what = repr(shown(text)) if ":" in text else "a value without a colon"  # it may be a password
+            raise InvalidConfig(f"{what} does not start with one of {', '.join(f'{each}:' for each in schemes)}")
         return text
 
     return read
@@ -237,7 +253,8 @@ BOOTSTRAP_VARIABLES = (PREFIX + "BOOTSTRAP", PREFIX + "BOOTSTRAP_GRPC", PREFIX +
 ADMIN_PASSWORD_FILE_VARIABLE = PREFIX + "ADMIN_PASSWORD_FILE"
 """A file with the password of the user `admin`, who is created as a super user at the first start."""
 FILE_SUFFIX = "_FILE"
-SECRET_ROWS = ("cluster-secret", "coordination", "streams", "timelines")
+CLUSTER_SECRET = "cluster-secret"  # noqa: S105 -- the name of the setting
+SECRET_ROWS = (CLUSTER_SECRET, "coordination", "streams", "timelines")
 """Settings that may hold a password. A variable with the suffix _FILE names a file with the value."""
 FILE_BYTES_MAX = 64 * 1024
 _FILE_VARIABLES = frozenset(
@@ -443,5 +460,7 @@ def parse_pair(text: str) -> tuple[str, str]:
     """Parse `name=value`, as --set takes it."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InvalidConfig(f"{text!r} is not name=value")
+        # Only a name is shown: the text may be the end of a secret that has a space.
+        what = repr(text) if broker_settings.is_known(text) else "a part of it"
+        raise InvalidConfig(f"{what} is not name=value; put quotes around a value that has spaces")
     return name, value

@@ -7,7 +7,7 @@ import pytest
 from tidemill.model import broker_settings
 from tidemill.model.addresses import Address, parse_address
 from tidemill.model.errors import InvalidConfig
-from tidemill.settings import ROWS, load, shown
+from tidemill.settings import ROWS, has_password, load, parse_pair, secrets_in_flags, shown
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
@@ -177,6 +177,45 @@ def test_broker_settings_that_do_not_fit_are_refused(overrides: dict[str, str]) 
 )
 def test_a_url_is_shown_without_its_password(url: str, told: str) -> None:
     assert shown(url) == told
+
+
+@pytest.mark.parametrize(
+    ("url", "has"),
+    [
+        ("segments:", False),
+        ("chdb:/fast/disk?fsync=false", False),
+        ("clickhouse://me@one", False),
+        ("clickhouse://me:geheim@one", True),
+        ("etcd://a:2379,b:2379/folder", False),
+        ("postgresql://db/app?user=me&PASSWORD=geheim&x=1", True),
+    ],
+)
+def test_a_password_in_a_url_is_found(url: str, has: bool) -> None:
+    assert has_password(url) is has
+
+
+def test_secrets_of_the_command_line_are_named() -> None:
+    flags = {"cluster-secret": "x", "streams": "clickhouse://me:geheim@one", "timelines": "sqlite:", "rack": "a:b@c"}
+    pairs = {"ssl.key.password": "x", "listener.name.a.ssl.key.password": "x", "num.partitions": "3"}
+    assert secrets_in_flags(flags, pairs) == [
+        "--cluster-secret",
+        "--streams",
+        "--set ssl.key.password",
+        "--set listener.name.a.ssl.key.password",
+    ]
+    assert secrets_in_flags({"cluster-secret": None, "coordination": "etcd://a:2379"}, {}) == []
+
+
+def test_no_repr_shows_a_secret() -> None:
+    given = {"cluster-secret": "geheim1", "coordination": "etcd://me:geheim2@h", "streams": "clickhouse://me:geheim3@h"}
+    settings = load(given, broker={"ssl.key.password": "geheim4"})
+    assert "geheim" not in repr(settings)
+
+
+@pytest.mark.parametrize(("text", "shown_part"), [("num.partitions", "'num.partitions'"), ("geheim", "a part of it")])
+def test_a_pair_without_a_value_is_shown_only_if_it_is_a_name(text: str, shown_part: str) -> None:
+    with pytest.raises(InvalidConfig, match=shown_part):
+        parse_pair(text)
 
 
 def test_listeners_of_the_file_become_kafkas_settings(tmp_path: Path) -> None:

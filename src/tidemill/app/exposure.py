@@ -6,25 +6,64 @@ import structlog
 
 from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.listeners import authenticates, is_local, server_protocol
+from tidemill.model.listeners import authenticates, has_authentication, is_local, server_protocol
 from tidemill.security.authenticator import OAUTHBEARER
 from tidemill.security.core.oauth import check_keys_url
+from tidemill.security.users import Users
 from tidemill.settings import Settings
 
+DEFAULT_KAFKA = Address("0.0.0.0", 9092)  # noqa: S104 -- an example in a message
 log = structlog.get_logger("tidemill.app")
 
 
 def check_exposure(settings: Settings) -> None:
     """Raise InvalidConfig for a server that accepts anonymous clients from other machines."""
     exposed = [f"{name} {address}" for name, address in _anonymous(settings) if not is_local(address.host)]
-    if not exposed:
-        return
-    if not settings.broker.security.allow_anonymous:
+    if exposed and not settings.broker.security.allow_anonymous:
         raise InvalidConfig(
-            f"{', '.join(exposed)}: other machines could connect without a login; require logins with "
-            "--set listeners=SASL_SSL://host:port, or accept everyone with --set allow.anonymous=true"
+            f"{', '.join(exposed)}: other machines could connect without a login; require logins "
+            f"({_first_steps(settings)}), or accept everyone with --set allow.anonymous=true"
         )
-    log.warning("anonymous_clients_allowed", servers=exposed)
+    if exposed:
+        log.warning("anonymous_clients_allowed", servers=exposed)
+    for each in settings.listeners:
+        if each.protocol == "SASL_PLAINTEXT" and not is_local(each.bind.host):
+            log.warning("logins_are_not_encrypted", listener=str(each), next_step=f"SASL_SSL://{each.bind}")
+
+
+def _first_steps(settings: Settings) -> str:
+    """The commands from an open broker to one with TLS and a first user."""
+    at = settings.kafka or DEFAULT_KAFKA
+    start = f"--set listeners=SASL_SSL://{at} --set ssl.keystore.location=certs/broker.pem"
+    if settings.broker.security.listeners:
+        start = "SASL_SSL in listeners, or tidemill.grpc.security and tidemill.http.security left out"
+    user = f"tidemill user add admin --super {_place(settings)}"
+    return f"tidemill cert create broker --host NAME; {user}; serve with {start}"
+
+
+def warn_without_administrator(settings: Settings, users: Users) -> None:
+    """Log how to add the first user, where no user could log in, or none could change anything."""
+    if not has_authentication(settings.broker, settings.listeners) or settings.broker.security.super_users:
+        return
+    found = [user for name in users.names() if (user := users.find(name)) is not None]
+    if any(user.is_super for user in found):
+        return
+    has_passwords = any(each.requires_login and _takes_passwords(settings, each.name) for each in settings.listeners)
+    add = f"stop the broker, then: tidemill user add admin --super {_place(settings)}; or " if has_passwords else ""
+    log.warning(
+        "no_users" if has_passwords and not found else "no_administrator",
+        next_step=f"{add}set super.users=User:name",
+    )
+
+
+def _place(settings: Settings) -> str:
+    """Where the first user is added, as options of `tidemill user`."""
+    is_local_broker = settings.coordination.startswith("local:")
+    return f"--data-dir {settings.data_dir}" if is_local_broker else "--coordination FILE"
+
+
+def _takes_passwords(settings: Settings, listener: str) -> bool:
+    return any(each != OAUTHBEARER for each in settings.broker.of_listener(listener).sasl_enabled_mechanisms)
 
 
 def check_token_settings(settings: Settings) -> None:

@@ -27,7 +27,7 @@ from tidemill.app.clock_watch import open_watch
 from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
-from tidemill.app.exposure import check_exposure, check_token_settings
+from tidemill.app.exposure import check_exposure, check_token_settings, warn_without_administrator
 from tidemill.app.lock import DataDirLock
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
 from tidemill.broker.identity import same_servers
@@ -210,6 +210,7 @@ class Node:
         watch.start(broker.supervisor)
         self._directory = directory
         await broker.start(self)
+        warn_without_administrator(settings, broker.security.users)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
     async def open(self, broker: BrokerNode) -> ServerAddresses:

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Sequence
 
 import structlog
 
@@ -31,10 +32,17 @@ DEFAULT_KAFKA = next(row.default for row in ROWS if row.name == "kafka")
 log = structlog.get_logger("tidemill.app")
 
 
-def run(settings: Settings) -> None:
-    """Run a node until a signal stops it."""
+def run(settings: Settings, visible_secrets: Sequence[str] = ()) -> None:
+    """Run a node until a signal stops it. `visible_secrets` are the flags whose secrets the process list shows."""
     logs.configure(settings.log_level, settings.log_format)
     logs.forward_libraries()
+    if visible_secrets:
+        log.warning(
+            "secret_on_command_line",
+            flags=list(visible_secrets),
+            next_step="other users of the machine can see it: use tidemill.toml, or a variable such as "
+            "TIDEMILL_COORDINATION_FILE that names a file",
+        )
     _allow_many_files()
     keep_memory()
     sys.setswitchinterval(SWITCH_S)

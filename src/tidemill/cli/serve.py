@@ -8,7 +8,7 @@ import typer
 
 from tidemill.cli.errors import WrongUse
 from tidemill.model.errors import InvalidConfig
-from tidemill.settings import ROWS, Settings, load, parse_pair
+from tidemill.settings import ROWS, Settings, load, parse_pair, secrets_in_flags
 
 _ROWS = {row.name: row for row in ROWS}
 
@@ -55,15 +55,16 @@ def serve(
 
     Example: tidemill serve --data-dir /var/lib/tidemill --kafka 127.0.0.1:9092 --set num.partitions=3
     """
-    flags = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
-    settings = _load({name.replace("_", "-"): value for name, value in flags.items()}, config, set_ or [])
+    given = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
+    flags = {name.replace("_", "-"): value for name, value in given.items()}
+    settings = _load(flags, config, set_ or [])
     from tidemill.app.startup import gc_disabled, import_structlog
 
     with gc_disabled():
         import_structlog()
         from tidemill.app.process import run
 
-        run(settings)
+        run(settings, secrets_in_flags(flags, dict(map(parse_pair, set_ or []))))
 
 
 def _load(flags: dict[str, str | None], config: str | None, pairs: list[str]) -> Settings:

@@ -11,7 +11,7 @@ limit.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -332,7 +332,7 @@ class Listed(NamedTuple):
 class BrokerSettings:
     """Every setting of one broker as a value. `overrides` has the given values."""
 
-    overrides: Mapping[str, str]
+    overrides: Mapping[str, str] = field(repr=False)
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
     connections_max_idle_ms: int
@@ -421,6 +421,19 @@ def setting(name: str) -> Setting:
         near = get_close_matches(name, SETTINGS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InvalidConfig(f"unknown broker setting {name[:60]!r}{hint}") from None
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a setting of this name."""
+    try:
+        return bool(setting(name))
+    except InvalidConfig:
+        return False
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether a setting holds a secret."""
+    return is_known(name) and setting(name).sensitive
 
 
 def parse(overrides: Mapping[str, str]) -> BrokerSettings:

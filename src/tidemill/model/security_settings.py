@@ -4,7 +4,7 @@ They belong to the table of broker settings. Every `ssl.*` and `sasl.*` setting 
 `listener.name.{name}.{setting}`. Values that are secrets are marked `sensitive`: no listing shows them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemill.model.topic_settings import INT32_MAX, Setting, SettingKind
 
@@ -249,7 +249,7 @@ class SecuritySettings:
     ssl_client_auth: str
     ssl_enabled_protocols: tuple[str, ...]
     ssl_key_location: str
-    ssl_key_password: str
+    ssl_key_password: str = field(repr=False)
     ssl_keystore_location: str
     ssl_principal_mapping_rules: str
     ssl_truststore_location: str

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from tidemill.app.exposure import check_exposure
+from tidemill.app.exposure import check_exposure, warn_without_administrator
+from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import InvalidConfig
+from tidemill.security.users import UserRecord, Users
 from tidemill.settings import Settings, load
 
 ELSEWHERE_OFF = {"kafka": "none", "grpc": "none", "http": "none"}
@@ -37,6 +40,58 @@ def test_the_operator_may_allow_anonymous_clients() -> None:
 
 def test_logins_of_a_listener_hold_for_the_other_servers() -> None:
     check_exposure(settings_of({"grpc": "0.0.0.0:1", "http": "0.0.0.0:2"}, listeners="SASL_SSL://:9092"))
+
+
+def test_the_refusal_names_the_commands_to_run() -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        check_exposure(settings_of({"kafka": "0.0.0.0:9092", "data-dir": "/var/lib/tidemill"}))
+    assert str(refused.value) == (
+        "kafka 0.0.0.0:9092: other machines could connect without a login; require logins (tidemill cert create broker "
+        "--host NAME; tidemill user add admin --super --data-dir /var/lib/tidemill; serve with --set "
+        "listeners=SASL_SSL://0.0.0.0:9092 --set ssl.keystore.location=certs/broker.pem), or accept everyone with "
+        "--set allow.anonymous=true"
+    )
+    with pytest.raises(InvalidConfig, match="--super --coordination FILE"):
+        check_exposure(settings_of({"kafka": "0.0.0.0:9092", "coordination": "etcd://me:geheim@h:1"}))
+
+
+def test_logins_that_are_not_encrypted_are_logged() -> None:
+    with capture_logs() as logged:
+        check_exposure(settings_of({}, listeners="SASL_PLAINTEXT://:9092"))
+        check_exposure(settings_of({}, listeners="SASL_PLAINTEXT://127.0.0.1:9092"))
+        check_exposure(settings_of({}, listeners="SASL_SSL://:9092"))
+    assert [(each["event"], each["listener"]) for each in logged] == [
+        ("logins_are_not_encrypted", "SASL_PLAINTEXT://0.0.0.0:9092")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broker", "users", "event"),
+    [
+        ({"listeners": "SASL_SSL://:9092"}, {}, "no_users"),
+        ({"listeners": "SASL_SSL://:9092"}, {"alice": False}, "no_administrator"),
+        ({"listeners": "SASL_SSL://:9092"}, {"alice": False, "root": True}, None),
+        ({"listeners": "SASL_SSL://:9092", "super.users": "User:x"}, {}, None),
+        ({"listeners": "SASL_SSL://:9092", "sasl.enabled.mechanisms": "OAUTHBEARER"}, {}, "no_administrator"),
+        ({"listeners": "SSL://:9092", "ssl.client.auth": "required"}, {}, "no_administrator"),
+        ({"listeners": "SSL://:9092"}, {}, None),
+        ({}, {}, None),
+    ],
+)
+async def test_a_broker_without_an_administrator_says_how_to_add_one(
+    tmp_path: Path, broker: dict[str, str], users: dict[str, bool], event: str | None
+) -> None:
+    settings = load({**ELSEWHERE_OFF, "data-dir": "data"}, broker=broker)
+    store = await LocalCoordination.open(tmp_path)
+    known = Users(store)
+    for name, is_super in users.items():
+        await known.create(name, UserRecord(is_super=is_super))
+    with capture_logs() as logged:
+        warn_without_administrator(settings, known)
+    await store.close()
+    assert [each["event"] for each in logged] == ([] if event is None else [event])
+    if event == "no_users":
+        assert "tidemill user add admin --super --data-dir data" in logged[0]["next_step"]
 
 
 def test_one_plain_listener_of_two_is_refused() -> None:
