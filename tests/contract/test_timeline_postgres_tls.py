@@ -61,8 +61,9 @@ def secured(folder: Path) -> Iterator[SecuredPostgres]:
         owner = pwd.getpwnam("postgres").pw_uid
         for path in (folder, hba, key, ours.cert, ours.ca):
             os.chown(path, owner, -1)
-    files = {"ssl": "on", "ssl_cert_file": ours.cert, "ssl_key_file": key, "ssl_ca_file": ours.ca, "hba_file": hba}
-    with running_postgres(**{name: str(value) for name, value in files.items()}) as server:
+    with running_postgres(
+        ssl="on", ssl_cert_file=str(ours.cert), ssl_key_file=str(key), ssl_ca_file=str(ours.ca), hba_file=str(hba)
+    ) as server:
         yield SecuredPostgres(server, ours, others)
 
 

@@ -85,7 +85,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         )  # fmt: skip
         try:
             ready = "tidemill ready "
-            eventually(lambda: ready in (folder / "out").read_text(), (folder / "err").read_text)
+            eventually(lambda: ready in (folder / "out").read_text(), "the broker is not ready")
             parts = dict(each.split("=", 1) for each in (folder / "out").read_text().split()[2:])
             kafka = parts["kafka"].rpartition("://")[2]
             yield Watched(process, folder, kafka, f"http://{parts['http']}", authority.path)
