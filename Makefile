@@ -70,7 +70,7 @@ long: setup ## the slow tests that `make test` skips: Spark clusters, killed dri
 LOWEST_TESTS := tests/unit/servers tests/unit/client tests/unit/timelines tests/unit/wire \
   tests/fuzz/test_rpc.py tests/hostile/test_grpc_attacks.py $(wildcard tests/integration/test_timeline_*.py) tests/integration/test_topics_client.py
 # They need PyArrow, PyYAML or grpcio-tools.
-LOWEST_WITHOUT := --ignore tests/unit/client/kafka --ignore tests/unit/servers/grpc/test_partition_reads.py --ignore tests/unit/wire/test_grpc_generated.py \
+LOWEST_WITHOUT := --ignore tests/unit/client/kafka --ignore tests/unit/servers/grpc/test_partition_reads.py --ignore tests/unit/wire/grpc/test_generate.py \
   --deselect tests/integration/test_timeline_cli.py::test_a_pipeline_says_which_timeline_is_missing_before_it_starts_spark
 lowest: setup ## the gRPC and timeline tests with the lowest supported version of every dependency
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder" && \
