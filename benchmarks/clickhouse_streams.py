@@ -207,9 +207,9 @@ def main() -> None:
     for name, streams in flags.items():
         sent, blocks = small_producers(_url(streams), chosen.producers)
         inserts, size = blocks.split("\t") if blocks else ("", "")
-        told = f", {inserts} inserts of {size} records on average" if blocks else ""
+        found = f", {inserts} inserts of {size} records on average" if blocks else ""
         print(
-            f"{chosen.producers} producers, one record at a time, {name:15} {sent / SMALL_S:7,.0f}/s{told}", flush=True
+            f"{chosen.producers} producers, one record at a time, {name:15} {sent / SMALL_S:7,.0f}/s{found}", flush=True
         )
 
 

@@ -128,24 +128,24 @@ def changes(partitions: int) -> list[KeyChange]:
     """A topic whose partitions have all changed, and three brokers."""
     topic_id = UUID(int=1)
     topic = Image().apply(TopicCreated("bench", topic_id, place(NODES, 0, partitions, 3), {})).by_name["bench"]
-    told = [KeyChange(TOPICS + "bench", encode_topic(topic), 1)]
-    told += [KeyChange(state_key(topic_id, info.index), encode_state(info), 2) for info in topic.partitions]
-    told += [
+    changed = [KeyChange(TOPICS + "bench", encode_topic(topic), 1)]
+    changed += [KeyChange(state_key(topic_id, info.index), encode_state(info), 2) for info in topic.partitions]
+    changed += [
         KeyChange(
             f"{BROKERS}{node}", encode_registration(Registration(node, uuid4(), uuid4(), kafka=Endpoint("h", 1))), 3
         )
         for node in NODES
     ]
-    return told
+    return changed
 
 
 def memory(partitions: int) -> int:
     """Bytes of a view with this many partitions."""
-    told = changes(partitions)
+    changed = changes(partitions)
     gc.collect()
     tracemalloc.start()
     view = View({})
-    view.apply(told)
+    view.apply(changed)
     gc.collect()
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -98,8 +98,8 @@ class Cluster:
     def lags(self, leader: int) -> dict[int, Lag]:
         """The lag of a broker's followers, as the broker reports it."""
         resource = ConfigResource(ResourceType.BROKER, str(leader))
-        told = self.admin.describe_configs([resource])[resource].result(30)
-        return decode_lags(told["tidemill.replica.lag"].value or "")
+        described = self.admin.describe_configs([resource])[resource].result(30)
+        return decode_lags(described["tidemill.replica.lag"].value or "")
 
     def stop(self) -> None:
         for child in self._running.values():

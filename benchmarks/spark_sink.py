@@ -128,9 +128,9 @@ class Bench:
         found = middle(runs)
         print(f"{size:>5} B {codec}")
         for name, took in found.items():
-            beside = "".join(ratio(found, took, peer) for peer in (PARQUET, JVM))
+            ratios = "".join(ratio(found, took, peer) for peer in (PARQUET, JVM))
             rate = f"{total / took.seconds:>12,.0f} rows/s {took.cpu_s / total * 1e6:6.2f} cpu s/million"
-            print(f"        {name:<26}{rate}{beside}", flush=True)
+            print(f"        {name:<26}{rate}{ratios}", flush=True)
 
     def streaming(self) -> None:
         """The cost of exactly once for a small micro-batch."""

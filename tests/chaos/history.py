@@ -93,7 +93,7 @@ class History:
             if value not in there:
                 found["lost"].append(f"{value.decode()} at {sent.partition}/{sent.offset}")
             elif sent.offset is not None and log.get((sent.partition, sent.offset)) != value:
-                found["moved"].append(f"{value.decode()} was told to be at {sent.partition}/{sent.offset}")
+                found["moved"].append(f"{value.decode()} was reported at {sent.partition}/{sent.offset}")
         for value in there - self.acknowledged.keys() - self.unknown:
             found["never sent"].append(value.decode())
 

@@ -47,15 +47,15 @@ class Report:
         """The report as text."""
         lost, twice = (len(self.problems.get(kind, ())) for kind in ("lost", "duplicated"))
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
-        told = [
+        reported = [
             f"acknowledged {self.acknowledged}, lost {lost}, duplicated {twice} in {self.seconds:.0f} s",
             f"copied {self.copied} in {self.transactions} transactions",
             f"{sum(self.faults.values())} faults: {faults}",
             f"longest stall of a partition {self.longest_stall:.1f} s",
         ]
         if self.failovers:
-            told.insert(3, f"failover p50 {median(self.failovers):.1f} s, max {max(self.failovers):.1f} s")
-        return told + [f"WRONG {kind}: {len(rows)}, first {rows[:3]}" for kind, rows in self.problems.items()]
+            reported.insert(3, f"failover p50 {median(self.failovers):.1f} s, max {max(self.failovers):.1f} s")
+        return reported + [f"WRONG {kind}: {len(rows)}, first {rows[:3]}" for kind, rows in self.problems.items()]
 
 
 def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = (), logs: Path | None = None) -> Report:

@@ -176,8 +176,8 @@ class Workload:
         pending: set[asyncio.Task[None]] = set()
 
         async def send(value: bytes, partition: int) -> None:
-            told = await producer.send(self._topic, value, partition=partition)
-            found = await told
+            reported = await producer.send(self._topic, value, partition=partition)
+            found = await reported
             self._acknowledge(value, found.partition, found.offset)
 
         try:

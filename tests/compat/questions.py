@@ -1,4 +1,4 @@
-"""Requests that clients should not send, and some that they should. Apache Kafka gets each of them too (`beside`)."""
+"""Requests that clients should not send, and some that they should. `comparison.py` sends them to Apache Kafka too."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -7,12 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from crc32c import crc32c
-from tests.compat.beside import Fields, Question, State
+from tests.compat.comparison import Fields, Question, State
 
 from tidemill.records.build import NewRecord, build_batch
 
 NOW_MS = 1_794_942_000_000
-NOBODY = -1
+NO_BROKER = -1
 UNKNOWN_ID = UUID(int=7)
 
 

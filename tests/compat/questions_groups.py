@@ -1,9 +1,9 @@
-"""Requests about groups and transactions. Apache Kafka gets each of them too (`beside`)."""
+"""Requests about groups and transactions. `comparison.py` sends them to Apache Kafka too."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tests.compat.beside import Fields, Question, State
+from tests.compat.comparison import Fields, Question, State
 from tests.compat.questions import NOW_MS, created, ms, topic
 
 from tidemill.records.build import NewRecord, build_batch
@@ -81,7 +81,7 @@ def on_groups() -> Iterator[Question]:
         "a long session": joining(session_ms=10**8),
         "no protocols": joining(protocols=()),
         "no kind": joining(kind=""),
-        "an unknown member": joining(member="nobody"),
+        "an unknown member": joining(member="unknown"),
     }.items():
         yield Question(f"join: {name}", 11, 9, fields)
     yield Question("join", 11, 9, joining(), _learn_member)
@@ -94,10 +94,10 @@ def on_groups() -> Iterator[Question]:
 def _on_members() -> Iterator[Question]:
     asked: dict[str, Callable[[State], Fields]] = {
         "a generation to come": lambda state: syncing(state, 5),
-        "an unknown member": lambda state: syncing(state, member_id="nobody"),
+        "an unknown member": lambda state: syncing(state, member_id="unknown"),
         "another protocol": lambda state: syncing(state, protocol_name="sticky"),
         "another kind": lambda state: syncing(state, protocol_type="connect"),
-        "an unknown group": lambda state: syncing(state, group_id="nobody"),
+        "an unknown group": lambda state: syncing(state, group_id="unknown"),
         "as it should be": syncing,
         "once more": syncing,
     }
@@ -106,8 +106,8 @@ def _on_members() -> Iterator[Question]:
         "as it should be": beating,
         "a generation to come": lambda state: beating(state, 1),
         "a generation that was": lambda state: beating(state, -1),
-        "an unknown member": lambda state: beating(state, member_id="nobody"),
-        "an unknown group": lambda state: beating(state, group_id="nobody"),
+        "an unknown member": lambda state: beating(state, member_id="unknown"),
+        "an unknown group": lambda state: beating(state, group_id="unknown"),
         "no name": lambda state: beating(state, group_id=""),
         "another instance": lambda state: beating(state, group_instance_id="i"),
     }
@@ -120,10 +120,10 @@ def _on_members() -> Iterator[Question]:
         return {"group_id": group, "members": asked}
 
     for name, fields in {
-        "an unknown group": leaving("nobody", ("m", None)),
-        "an unknown member": leaving("g", ("nobody", None)),
-        "an unknown instance": leaving("g", ("", "nobody")),
-        "nobody": leaving("g"),
+        "an unknown group": leaving("unknown", ("m", None)),
+        "an unknown member": leaving("g", ("unknown", None)),
+        "an unknown instance": leaving("g", ("", "unknown")),
+        "no member": leaving("g"),
         "no name": leaving("", ("m", None)),
     }.items():
         yield Question(f"leave: {name}", 13, 5, fields)
@@ -136,9 +136,9 @@ def _on_commits() -> Iterator[Question]:
     asked: dict[str, Any] = {
         "a member's": mine(),
         "a generation to come": mine(90),
-        "an unknown member": mine(member="nobody"),
-        "nobody's, of a group that has members": committing("g"),
-        "nobody's": committing("s"),
+        "an unknown member": mine(member="unknown"),
+        "without a member, of a group that has members": committing("g"),
+        "without a member": committing("s"),
         "an unknown topic": committing("s", name="nope"),
         "an unknown partition": committing("s", partition_index=9),
         "an offset below zero": committing("s", committed_offset=-1),
@@ -149,7 +149,7 @@ def _on_commits() -> Iterator[Question]:
     }
     yield from (Question(f"commit: {name}", 8, 8, fields) for name, fields in asked.items())
     yield Question("committed", 9, 9, fetching("s"))
-    yield Question("committed: an unknown group", 9, 9, fetching("nobody"))
+    yield Question("committed: an unknown group", 9, 9, fetching("unknown"))
     yield Question("committed: twice", 9, 9, fetching("s", "s"))
     for states, kinds in (
         ([], []),
@@ -161,9 +161,9 @@ def _on_commits() -> Iterator[Question]:
     ):
         yield Question(f"list: {states} {kinds}", 16, 5, {"states_filter": states, "types_filter": kinds})
     for version in (5, 6):
-        asked_for = {"groups": ["g", "nobody", "s"], "include_authorized_operations": False}
+        asked_for = {"groups": ["g", "unknown", "s"], "include_authorized_operations": False}
         yield Question(f"describe, version {version}", 15, version, asked_for)
-    for name in ("g", "nobody", "s"):
+    for name in ("g", "unknown", "s"):
         yield Question(f"delete {name}", 42, 2, {"groups_names": [name]})
 
 
@@ -186,7 +186,7 @@ def _on_consumer_groups() -> Iterator[Question]:
     for name, fields in {
         "no such assignor": beat(server_assignor="zap"),
         "no subscription": beat(subscribed_topic_names=None),
-        "partitions not told": beat(topic_partitions=None),
+        "partitions left out": beat(topic_partitions=None),
         "no time to rebalance": beat(rebalance_timeout=ms(-1)),
         "an empty instance": beat(instance_id=""),
         "epoch -3": beat(epoch=-3),
@@ -194,12 +194,12 @@ def _on_consumer_groups() -> Iterator[Question]:
         "join": beat(),
         "sign of life": beat(epoch=1, rebalance_timeout=ms(-1), subscribed_topic_names=None, topic_partitions=None),
         "an epoch to come": beat(epoch=9, rebalance_timeout=ms(-1), subscribed_topic_names=None, topic_partitions=None),
-        "an unknown member": beat(member="nobody", epoch=1),
+        "an unknown member": beat(member="unknown", epoch=1),
         "leave": beat(epoch=-1),
         "leave once more": beat(epoch=-1),
     }.items():
         yield Question(f"consumer heartbeat: {name}", 68, 1, fields)
-    for names in (["n"], ["nobody"], []):
+    for names in (["n"], ["unknown"], []):
         asked_for = {"group_ids": names, "include_authorized_operations": False}
         yield Question(f"consumer groups: {names}", 69, 1, asked_for)
 
@@ -276,7 +276,7 @@ def on_transactions() -> Iterator[Question]:
     for name, made in {
         "nothing was begun": by_producer(committed=True),
         "nothing was begun, abort": by_producer(committed=False),
-        "an unknown name": by_producer(committed=True, transactional_id="nobody"),
+        "an unknown name": by_producer(committed=True, transactional_id="unknown"),
         "an epoch to come": by_producer(1, committed=True),
         "another producer": by_producer(other=1, committed=True),
     }.items():

@@ -25,8 +25,8 @@ from tests.compat.test_transactions import (
     test_a_zombie_is_fenced,
     test_aborted_records_are_never_shown,
     test_admin_tools_see_transactions_and_producers,
-    test_an_open_transaction_is_seen_by_nobody_who_asks_for_committed,
     test_offsets_of_a_transaction_become_visible_with_its_commit,
+    test_readers_of_committed_records_do_not_see_an_open_transaction,
 )
 from tests.support.group_members import quick_groups
 
@@ -44,12 +44,12 @@ __all__ = [
     "test_aborted_records_are_never_shown",
     "test_admin",
     "test_admin_tools_see_transactions_and_producers",
-    "test_an_open_transaction_is_seen_by_nobody_who_asks_for_committed",
     "test_every_codec",
     "test_from_every_kind_of_offset",
     "test_idempotent",
     "test_keys_headers_nulls_and_times",
     "test_offsets_of_a_transaction_become_visible_with_its_commit",
+    "test_readers_of_committed_records_do_not_see_an_open_transaction",
     "topic",
 ]
 

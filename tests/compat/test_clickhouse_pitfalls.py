@@ -10,7 +10,7 @@ from tests.compat.test_pitfalls import (
     operator,
     test_a_deleted_topic_takes_its_commits_along,
     test_a_topic_that_becomes_compacted_refuses_records_without_key,
-    test_defaults_are_told_as_defaults,
+    test_defaults_are_shown_as_defaults,
     test_kcat_as_a_group_goes_on_where_it_stopped,
     test_notes_of_commits_come_back_and_are_bounded,
     test_partitions_can_only_become_more,
@@ -26,7 +26,7 @@ __all__ = [
     "operator",
     "test_a_deleted_topic_takes_its_commits_along",
     "test_a_topic_that_becomes_compacted_refuses_records_without_key",
-    "test_defaults_are_told_as_defaults",
+    "test_defaults_are_shown_as_defaults",
     "test_kcat_as_a_group_goes_on_where_it_stopped",
     "test_notes_of_commits_come_back_and_are_bounded",
     "test_partitions_can_only_become_more",
@@ -41,8 +41,8 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def test_directories_are_told_with_their_room(broker: Broker, topic: str) -> None:
-    """There are no files to compare with: a partition is told with the bytes of its batches."""
+def test_directories_are_listed_with_their_room(broker: Broker, topic: str) -> None:
+    """There are no files to compare with: the size of a partition is the bytes of its batches."""
     produce(broker.bootstrap_servers, topic, 1, 5)
     asker = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     try:
@@ -51,7 +51,7 @@ def test_directories_are_told_with_their_room(broker: Broker, topic: str) -> Non
         asker.close()
     (found,) = node["log_dirs"]
     assert 0 < found["usable_bytes"] <= found["total_bytes"]
-    (told,) = [each for each in found["topics"] if each["name"] == topic]
-    sizes = {part["partition_index"]: part["partition_size"] for part in told["partitions"]}
+    (reported,) = [each for each in found["topics"] if each["name"] == topic]
+    sizes = {part["partition_index"]: part["partition_size"] for part in reported["partitions"]}
     assert sizes[0] > 5
     assert sizes[1] == 0

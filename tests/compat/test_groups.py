@@ -133,7 +133,7 @@ def test_a_member_that_is_paused_is_passed_over_and_comes_back(impatient: Broker
         group.until_shared(PARTITIONS)
 
 
-def test_a_static_member_that_restarts_disturbs_nobody(broker: Broker, topic: str, protocol: str) -> None:
+def test_a_static_member_that_restarts_starts_no_rebalance(broker: Broker, topic: str, protocol: str) -> None:
     with crowd(broker, topic, protocol) as group:
         group.join("a", **{"group.instance.id": "one"})
         group.join("b", **{"group.instance.id": "two"})
@@ -165,7 +165,7 @@ def test_new_partitions_are_shared_out(broker: Broker, topic: str) -> None:
         group.lost.clear()
         grow_topic(broker.bootstrap_servers, topic, PARTITIONS + 4)
         group.until_shared(PARTITIONS + 4)
-        assert not any(group.lost.values()), "nobody had to give anything up for it"
+        assert not any(group.lost.values()), "no member had to give anything up for it"
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range", "roundrobin"])

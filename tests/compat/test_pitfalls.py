@@ -107,11 +107,11 @@ def test_a_deleted_topic_takes_its_commits_along(operator: AdminClient, topic: s
 
 def delivery(broker: Broker, topic: str, key: bytes | None, value: bytes) -> str | None:
     """The name of the error that a record gets."""
-    told: list[Any] = []
+    reported: list[Any] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "message.max.bytes": 2_000_000})
-    producer.produce(topic, value, key, partition=0, on_delivery=lambda error, _: told.append(error))
+    producer.produce(topic, value, key, partition=0, on_delivery=lambda error, _: reported.append(error))
     assert producer.flush(WAIT_S) == 0
-    (error,) = told
+    (error,) = reported
     return None if error is None else str(error.name())
 
 
@@ -153,12 +153,12 @@ def test_partitions_can_only_become_more(operator: AdminClient, topic: str, tota
         with pytest.raises(KafkaException) as raised:
             growing.result(WAIT_S)
         assert code_of(raised) == code
-        assert "partition" in raised.value.args[0].str(), "a person is told why"
+        assert "partition" in raised.value.args[0].str(), "the error has the reason"
     found = operator.list_topics(topic, WAIT_S).topics[topic]
     assert len(found.partitions) == max(total, 2)
 
 
-def test_defaults_are_told_as_defaults(operator: AdminClient, topic: str) -> None:
+def test_defaults_are_shown_as_defaults(operator: AdminClient, topic: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     found = operator.describe_configs([resource])[resource].result(WAIT_S)
     wanted = {
@@ -175,7 +175,7 @@ def test_defaults_are_told_as_defaults(operator: AdminClient, topic: str) -> Non
     assert all(found[name].is_default for name in wanted)
 
 
-def test_directories_are_told_with_their_room(broker: Broker, topic: str) -> None:
+def test_directories_are_listed_with_their_room(broker: Broker, topic: str) -> None:
     produce(broker.bootstrap_servers, topic, 1, 5)
     asker = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     try:
@@ -185,7 +185,7 @@ def test_directories_are_told_with_their_room(broker: Broker, topic: str) -> Non
     (found,) = node["log_dirs"]
     assert found["log_dir"] == str(broker.data_dir / "streams")
     assert 0 < found["usable_bytes"] <= found["total_bytes"]
-    (told,) = [each for each in found["topics"] if each["name"] == topic]
-    sizes = {part["partition_index"]: part["partition_size"] for part in told["partitions"]}
+    (reported,) = [each for each in found["topics"] if each["name"] == topic]
+    sizes = {part["partition_index"]: part["partition_size"] for part in reported["partitions"]}
     on_disk = sum(path.stat().st_size for path in (broker.data_dir / "streams" / topic / "0").glob("*.log"))
     assert sizes == {0: on_disk, 1: 0}

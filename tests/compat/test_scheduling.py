@@ -1,4 +1,4 @@
-"""What producers are told about records for later: of each one an offset that no other record has.
+"""Responses to producers of scheduled records: each record gets an offset that no other record has.
 
 An answer to Produce names the offset of the first record of a batch, and clients count on from there. So every record
 of a batch must have a place of its own, also the ones that come later, behind it.
@@ -43,13 +43,17 @@ class Confluent:
     def produce(self, bootstrap: str, topic: str, records: Sequence[Record], *, idempotent: bool) -> list[int]:
         settings = {"bootstrap.servers": bootstrap, "linger.ms": 200, "enable.idempotence": idempotent}
         producer = Producer(settings)
-        told: list[int] = []
+        reported: list[int] = []
         for value, headers in records:
             producer.produce(
-                topic, value, partition=0, headers=list(headers), on_delivery=lambda _, sent: told.append(sent.offset())
+                topic,
+                value,
+                partition=0,
+                headers=list(headers),
+                on_delivery=lambda _, sent: reported.append(sent.offset()),
             )
         assert producer.flush(WAIT_S) == 0
-        return told
+        return reported
 
     def consume(self, bootstrap: str, topic: str, start: int, count: int) -> dict[bytes, int]:
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "auto.offset.reset": "error"})
@@ -100,23 +104,23 @@ def test_each_record_for_later_is_acknowledged_with_a_place_of_its_own(
     broker: Broker, topic: str, client: Callable[[], Confluent | Aiokafka], records: Sequence[Record], idempotent: bool
 ) -> None:
     clients = client()
-    told = clients.produce(broker.bootstrap_servers, topic, records, idempotent=idempotent)
-    assert told == list(range(len(records)))  # one batch: the first offsets of the topic
-    seen = clients.consume(broker.bootstrap_servers, topic, told[0], len(records))
-    _check(records, told, seen)
+    reported = clients.produce(broker.bootstrap_servers, topic, records, idempotent=idempotent)
+    assert reported == list(range(len(records)))  # one batch: the first offsets of the topic
+    seen = clients.consume(broker.bootstrap_servers, topic, reported[0], len(records))
+    _check(records, reported, seen)
 
 
-def _check(records: Sequence[Record], told: Sequence[int], seen: Mapping[bytes, int]) -> None:
+def _check(records: Sequence[Record], reported: Sequence[int], seen: Mapping[bytes, int]) -> None:
     """What was stored at once is where it was said to be; what came later is behind all that was said."""
-    for (value, headers), offset in zip(records, told, strict=True):
+    for (value, headers), offset in zip(records, reported, strict=True):
         if headers:
-            assert seen[value] > told[-1]
+            assert seen[value] > reported[-1]
         else:
             assert seen[value] == offset
 
 
 @pytest.mark.parametrize("client", [Confluent, Aiokafka])
-def test_a_record_is_scheduled_anew_by_one_batch(
+def test_a_record_is_scheduled_again_by_one_batch(
     broker: Broker, topic: str, client: Callable[[], Confluent | Aiokafka]
 ) -> None:
     """Cancelled and scheduled again: what counts is the order, not how the client makes batches of it."""

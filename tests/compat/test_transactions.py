@@ -45,7 +45,7 @@ def fill(bootstrap: str, topic: str, count: int) -> dict[int, list[bytes]]:
 
 
 def read_all(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
-    """Everything that a reader sees, up to the end that it is told of."""
+    """Everything that a reader sees, up to the end offset that it gets."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -118,7 +118,7 @@ def test_a_copy_loop_is_exactly_once_over_aborts_and_kills(client: str, storage:
         assert read_all(bootstrap, "out") == wanted
 
 
-def test_an_open_transaction_is_seen_by_nobody_who_asks_for_committed(broker: Broker) -> None:
+def test_readers_of_committed_records_do_not_see_an_open_transaction(broker: Broker) -> None:
     bootstrap = broker.bootstrap_servers
     create(bootstrap, "open")
     producer = transactional(bootstrap, "open")
@@ -127,12 +127,12 @@ def test_an_open_transaction_is_seen_by_nobody_who_asks_for_committed(broker: Br
     producer.flush(WAIT_S)
     plain = Producer({"bootstrap.servers": bootstrap})
     plain.produce("open", b"behind", partition=0)
-    plain.produce("open", b"beside", partition=1)
+    plain.produce("open", b"next", partition=1)
     plain.flush(WAIT_S)
-    assert read_all(bootstrap, "open") == {0: [], 1: [b"beside"]}
-    assert read_all(bootstrap, "open", "read_uncommitted") == {0: [b"first", b"behind"], 1: [b"beside"]}
+    assert read_all(bootstrap, "open") == {0: [], 1: [b"next"]}
+    assert read_all(bootstrap, "open", "read_uncommitted") == {0: [b"first", b"behind"], 1: [b"next"]}
     producer.commit_transaction(WAIT_S)
-    assert read_all(bootstrap, "open") == {0: [b"first", b"behind"], 1: [b"beside"]}
+    assert read_all(bootstrap, "open") == {0: [b"first", b"behind"], 1: [b"next"]}
 
 
 def test_aborted_records_are_never_shown(broker: Broker) -> None:
@@ -248,7 +248,7 @@ def test_admin_tools_see_transactions_and_producers(broker: Broker) -> None:
         described = admin.describe_transactions(["described"])["described"]
         assert described.state.value == "Ongoing"
         assert described.topic_partitions == {Place("described", 1)}
-        listed = [each.transactional_id for told in admin.list_transactions().values() for each in told]
+        listed = [each.transactional_id for reported in admin.list_transactions().values() for each in reported]
         assert "described" in listed
         [writing] = admin.describe_producers([Place("described", 1)])[Place("described", 1)].active_producers
         assert (writing.producer_id, writing.current_transaction_start_offset) == (described.producer_id, 0)

@@ -45,7 +45,7 @@ async def _no_topic() -> None:
     await ClickHouseStore(embedded(), lambda: NOW, BrokerRun("0", uuid4().hex)).remove_topic("orders")
 
 
-async def test_offsets_of_rows_that_expired_while_nobody_ran_are_not_given_again() -> None:
+async def test_offsets_of_rows_that_expired_while_no_broker_ran_are_not_assigned_again() -> None:
     _, log = await opened(retention_ms=str(RETENTION_MS))
     for value in (b"a", b"b", b"c"):
         await log.leader.append(batch(value), acks=-1)

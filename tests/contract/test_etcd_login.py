@@ -1,4 +1,4 @@
-"""An etcd that asks for certificates, user and password: who has them is let in, others are told in a line."""
+"""An etcd that requires certificates, user and password: other clients get an error of one line."""
 
 import asyncio
 import subprocess
@@ -96,9 +96,9 @@ async def test_who_is_not_known_is_refused(guarded: Etcd, ours: Certificates, lo
             await store.get("held")
     finally:
         await store.close()
-    told = str(refused.value)
-    assert said in told
-    assert "wrong" not in told
+    reported = str(refused.value)
+    assert said in reported
+    assert "wrong" not in reported
 
 
 def test_serve_says_what_is_wrong_in_one_line_and_never_the_password(
@@ -124,9 +124,9 @@ def test_serve_says_what_is_wrong_in_one_line_and_never_the_password(
         command = [sys.executable, "-m", "tidemill", "serve", *words, "--coordination", url]
         result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         assert result.returncode == 1, result
-        told = result.stderr.splitlines()[-1]
-        assert told.startswith("error: "), result
-        assert said in told
+        reported = result.stderr.splitlines()[-1]
+        assert reported.startswith("error: "), result
+        assert said in reported
         for secret in (QUOTED, PASSWORD, "not-it"):
             assert secret not in result.stderr + result.stdout
 

@@ -1,4 +1,4 @@
-"""What every stream log has to do, told through a partition: in memory, in segments on a real and a simulated disk,
+"""What every stream log has to do, tested through a partition: in memory, in segments on a real and a simulated disk,
 and in rows of the embedded ClickHouse, of which a process has one: tests share it, one after the other."""
 
 import asyncio
@@ -488,7 +488,7 @@ async def test_a_deleted_log_is_gone(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_it_agrees_with_a_list(world: World, seed: int) -> None:
-    """Random appends, reads, deletions, cuts and restarts beside the plainest model there is."""
+    """Random appends, reads, deletions, cuts and restarts, compared with a plain model."""
     random = Random(seed)
     log = await world.open(segment_bytes="1200", index_interval_bytes=str(random.choice([0, 200, 4096])))
     model: list[tuple[int, bytes]] = []
@@ -525,7 +525,7 @@ async def test_it_agrees_with_a_list(world: World, seed: int) -> None:
     assert [(number, found_all[number]) for number, _ in model] == model
 
 
-async def test_a_follower_that_begins_anew_goes_on_from_there_after_every_stop(world: World) -> None:
+async def test_a_follower_that_begins_again_continues_there_after_every_stop(world: World) -> None:
     log = await world.open()
     for number in range(5):
         await log.leader.append(numbered(number), acks=-1)

@@ -173,7 +173,7 @@ async def test_a_schedule_never_slips_into_a_timeline_that_is_going(postgres: Po
         assert left == 0
 
 
-async def test_the_servers_clock_is_told(postgres: Postgres) -> None:
+async def test_the_servers_clock_is_reported(postgres: Postgres) -> None:
     async with stores(postgres.new_database(), 1) as (store,):
         first, second = await store.catalogue(), await store.catalogue()
         assert first.now_ms is not None
@@ -193,7 +193,7 @@ async def test_a_schema_from_the_future_is_refused(postgres: Postgres) -> None:
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable):
-        await open_store("postgresql://nobody@127.0.0.1:1/none")
+        await open_store("postgresql://missing@127.0.0.1:1/none")
 
 
 async def test_an_immediate_stop_loses_nothing_acknowledged_and_the_store_comes_back() -> None:

@@ -20,7 +20,7 @@ async def test_a_visitor_sees_the_tables_and_makes_none(postgres: Postgres) -> N
     assert (await visit(url)).schema == VERSION
 
 
-@pytest.mark.parametrize("where", ["nobody@127.0.0.1:1/tests", "tidemill@127.0.0.1:{port}/nothing"])
-async def test_who_does_not_answer_is_told(postgres: Postgres, where: str) -> None:
+@pytest.mark.parametrize("where", ["missing@127.0.0.1:1/tests", "tidemill@127.0.0.1:{port}/nothing"])
+async def test_a_server_that_does_not_answer_is_reported(postgres: Postgres, where: str) -> None:
     with pytest.raises(StoreUnavailable, match="PostgreSQL: "):
         await visit(f"postgresql://{where.format(port=postgres.port)}")

@@ -1,4 +1,4 @@
-"""Messages that are written anew in the order of the timeline, on a real PostgreSQL, while others use them."""
+"""Messages that are rewritten in the order of the timeline, on a real PostgreSQL, while others use them."""
 
 import asyncio
 import random

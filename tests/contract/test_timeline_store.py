@@ -246,7 +246,7 @@ async def test_nothing_is_leased_before_it_is_due_unless_a_little_early_is_allow
     assert await store.acquire("line", [claim], now_ms=NOW + 9) == [None]
     assert await store.acquire("line", [claim], now_ms=NOW, early_ms=9) == [None]
     assert (await store.acquire("line", [claim], now_ms=NOW, early_ms=10))[0] is not None
-    # A leased message is never taken early: its due time is the end of somebody's lease.
+    # A leased message is never taken early: its due time is the end of a lease.
     late = Claim(kept.seq, 2, "x", NOW + 900, NOW + 500)
     assert await store.acquire("line", [late], now_ms=NOW + 499, early_ms=10) == [None]
 
@@ -473,7 +473,7 @@ async def test_calls_that_overlap_give_each_message_to_one(store: TimelineStore)
     assert len({answer[0].seq for answer in answers}) == 10
 
 
-async def test_a_bad_call_does_not_hurt_the_ones_beside_it(store: TimelineStore) -> None:
+async def test_a_bad_call_does_not_affect_the_other_calls(store: TimelineStore) -> None:
     calls = [store.schedule("line", [new(f"m{index}", -1 if index == 3 else NOW)]) for index in range(6)]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [isinstance(answer, errors.BadDueTime) for answer in answers] == [index == 3 for index in range(6)]

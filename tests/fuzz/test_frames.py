@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from tests.support.kafka_server import RawClient, body_of, frame, kafka_door
+from tests.support.kafka_server import RawClient, body_of, frame, running_kafka_server
 from tests.support.wire_samples import kio_bytes, sample
 
 from tidemill.model.errors import ProtocolViolation
@@ -33,7 +33,7 @@ DAMAGES = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff
 
 
 def read(data: bytes) -> None:
-    """What the door does with a frame before a handler sees it."""
+    """What the server does with a frame before a handler sees it."""
     key, version = peek(data)
     api = APIS.get(key)
     if api is None or not api.serves(version):
@@ -78,7 +78,7 @@ def test_frames_are_found_however_they_are_cut(frames: list[bytes], cuts: list[i
 
 @pytest.mark.parametrize("key", sorted(APIS))
 async def test_damaged_requests_of_every_api(tmp_path: Path, key: int) -> None:
-    """Valid requests with counts and lengths overwritten, sent to a real door."""
+    """Valid requests with counts and lengths overwritten, sent to a real server."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -94,21 +94,21 @@ async def test_damaged_requests_of_every_api(tmp_path: Path, key: int) -> None:
         return frame(key, version, 1, bytes(body[: rng.randrange(len(body) + 1)] if rng.random() < 0.3 else body))
 
     with capture_logs() as logs:
-        async with kafka_door(tmp_path, {"auto.create.topics.enable": "false"}) as door:
+        async with running_kafka_server(tmp_path, {"auto.create.topics.enable": "false"}) as server:
             for _ in range(12):
-                await survive(door, attempt())
+                await survive(server, attempt())
     assert [each for each in logs if each["log_level"] == "error"] == []
 
 
-async def survive(door: KafkaServer, data: bytes) -> None:
-    client = await RawClient.connect(door)
+async def survive(server: KafkaServer, data: bytes) -> None:
+    client = await RawClient.connect(server)
     client.writer.write(data)
     client.writer.write_eof()
     async with asyncio.timeout(60):
         with contextlib.suppress(ConnectionError):
             await client.reader.read()
     await client.close()
-    honest = await RawClient.connect(door)
+    honest = await RawClient.connect(server)
     await honest.ask(18, 0)
     await honest.close()
 
@@ -118,13 +118,13 @@ async def test_noise_on_the_socket(tmp_path: Path) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
 
-    async with kafka_door(tmp_path) as door:
+    async with running_kafka_server(tmp_path) as server:
         for _ in range(60):
             size = rng.choice((1, 3, 4, 5, 100, 70_000))
             noise = rng.randbytes(size)
             if rng.random() < 0.5:
                 noise = struct.pack(">i", rng.choice((size, size + 5, 10, 14))) + noise
-            await survive(door, noise)
+            await survive(server, noise)
 
 
 async def test_a_flood_of_tags_and_a_flood_of_items(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_a_flood_of_tags_and_a_flood_of_items(tmp_path: Path) -> None:
     flood = struct.pack(">i", len(head) + len(tags)) + head + tags
     names = frame(42, 2, 1, b"\x81\x89\x7a" + b"\x01" * 2_000_000)  # two million empty names
 
-    async with kafka_door(tmp_path) as door:
-        await survive(door, flood)
-        await survive(door, names)
-        await survive(door, frame(18, 3, 1, body_of(18, 3, {})))
+    async with running_kafka_server(tmp_path) as server:
+        await survive(server, flood)
+        await survive(server, names)
+        await survive(server, frame(18, 3, 1, body_of(18, 3, {})))

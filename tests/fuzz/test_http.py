@@ -1,4 +1,4 @@
-"""Bytes from nowhere at the HTTP door: each connection gets an answer or its end, and the next client is served."""
+"""Bytes from nowhere at the HTTP server: each connection gets an answer or its end, and the next client is served."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.kafka_server import kafka_door
+from tests.support.kafka_server import running_kafka_server
 
 from tidemill.servers.http import bounded_protocol
 from tidemill.servers.http.server import HttpServer
@@ -40,19 +40,19 @@ async def tell(_: str) -> bytes | None:
 
 
 @asynccontextmanager
-async def http_door(folder: Path) -> AsyncIterator[tuple[str, int]]:
-    async with kafka_door(folder) as kafka:
-        door = HttpServer(kafka.broker, lambda: {"node": "1", "version": "0"}, ask, tell)
-        await door.start("127.0.0.1", 0)
-        await door.loaded()
+async def running_http_server(folder: Path) -> AsyncIterator[tuple[str, int]]:
+    async with running_kafka_server(folder) as kafka:
+        server = HttpServer(kafka.broker, lambda: {"node": "1", "version": "0"}, ask, tell)
+        await server.start("127.0.0.1", 0)
+        await server.loaded()
         try:
-            yield door.address
+            yield server.address
         finally:
-            await door.close()
+            await server.close()
 
 
 async def answer(address: tuple[str, int], data: bytes, *, end: bool = True) -> bytes:
-    """Whatever comes back until the door closes the connection."""
+    """Whatever comes back until the server closes the connection."""
     reader, writer = await asyncio.open_connection(*address)
     found = b""
     with contextlib.suppress(ConnectionError):
@@ -82,7 +82,7 @@ async def test_noise(tmp_path: Path) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
 
-    async with http_door(tmp_path) as address:
+    async with running_http_server(tmp_path) as address:
         for _ in range(ROUNDS):
             found = await answer(address, b"".join(rng.choices(PIECES, k=rng.randrange(1, 14))))
             assert b"HTTP/1.1 500" not in found
@@ -102,7 +102,7 @@ async def test_noise(tmp_path: Path) -> None:
 )
 async def test_what_has_no_end_is_cut(tmp_path: Path, begin: bytes) -> None:
 
-    async with http_door(tmp_path) as address:
+    async with running_http_server(tmp_path) as address:
         _, writer = await asyncio.open_connection(*address)
         sent = 0
         with contextlib.suppress(ConnectionError):
@@ -121,19 +121,19 @@ async def test_what_has_no_end_is_cut(tmp_path: Path, begin: bytes) -> None:
 async def test_who_does_not_go_on_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes) -> None:
     monkeypatch.setattr(bounded_protocol, "RECEIVE_S", 0.05)
 
-    async with http_door(tmp_path) as address:
+    async with running_http_server(tmp_path) as address:
         await answer(address, begin, end=False)
 
 
 async def test_one_connection_too_many_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.servers.http.server.CONNECTIONS_MAX", 3)
 
-    async with http_door(tmp_path) as address:
+    async with running_http_server(tmp_path) as address:
         held = [await asyncio.open_connection(*address) for _ in range(3)]
         assert await answer(address, b"", end=False) == b""
         for _, writer in held:
             writer.close()
             await writer.wait_closed()
         async with asyncio.timeout(LIMIT_S):
-            while not await is_served(address):  # the door hears of it a moment later
+            while not await is_served(address):  # the server hears of it a moment later
                 pass

@@ -8,7 +8,7 @@ import pytest
 from tests.hostile.frames import SIZE, Peer, frame, request, unknown_request
 from tests.hostile.logins import SASL_AUTHENTICATE, SASL_HANDSHAKE, Scram, authenticate, handshake, plain
 from tests.hostile.secured import SecuredBroker, secured_broker
-from tests.support.guarded_door import DENIALS, codes
+from tests.support.guarded_server import DENIALS, codes
 
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.servers.kafka.connection import LOGIN_APIS

@@ -49,9 +49,9 @@ def test_offsets_are_deleted_of_a_group_that_subscribes_to_very_many_topics(brok
 def test_members_subscribe_to_very_many_topics(broker: AttackedBroker) -> None:
     def heartbeat(peer: Peer, member: int, names: list[str]) -> int:
         fields = {"group_id": "new", "member_id": f"member-{member}", "member_epoch": 0, "instance_id": None}
-        told = {"rebalance_timeout": 60_000, "subscribed_topic_names": names, "topic_partitions": []}
+        reported = {"rebalance_timeout": 60_000, "subscribed_topic_names": names, "topic_partitions": []}
         nothing = {"rack_id": None, "server_assignor": None, "subscribed_topic_regex": None}
-        code: int = peer.ask(68, 1, {**fields, **told, **nothing}).error_code
+        code: int = peer.ask(68, 1, {**fields, **reported, **nothing}).error_code
         return code
 
     with Peer(broker.address, timeout_s=120) as peer, broker.watched():

@@ -98,7 +98,7 @@ def test_other_queries_and_producers_go_on_while_one_is_stuck(broker: Broker, sq
         assert stuck.is_alive()
         assert post(broker, "SELECT 1") == (200, [[1]])
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-        producer.produce("beside", b"x")
+        producer.produce("next", b"x")
         assert producer.flush(WAIT_S) == 0
     finally:
         stuck.join(WAIT_S)

@@ -56,7 +56,7 @@ class World:
         """The member that joined first, according to the tables."""
         return self.server.ask(f"SELECT argMin(member_id, join_time) FROM group_members WHERE group_id = '{GROUP}'")
 
-    def told(self, columns: str, member: str) -> str:
+    def reported(self, columns: str, member: str) -> str:
         return self.server.ask(f"SELECT {columns} FROM group_members WHERE member_id = '{member}'")
 
 
@@ -128,11 +128,11 @@ async def connect(world: World, number: int) -> RawClient:
     return RawClient(*await asyncio.open_connection(host, int(port)))
 
 
-async def until_told(member: Member, code: int) -> None:
+async def until_reported(member: Member, code: int) -> None:
     end = time.monotonic() + 60
     while (found := await member.beat()) != code:
         assert found == 0
-        assert time.monotonic() < end, f"error {code} is not told by a heartbeat"
+        assert time.monotonic() < end, f"error {code} is not returned by a heartbeat"
         await asyncio.sleep(0.05)
 
 
@@ -151,7 +151,7 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
         await first.sync()
         assert (first.leader, first.members) == (first.id, [first.id])
         joining = asyncio.create_task(second.join())
-        await until_told(first, RebalanceInProgress.code)  # the leader learns of the join by its heartbeat
+        await until_reported(first, RebalanceInProgress.code)  # the leader learns of the join by its heartbeat
         old = first.generation
         await first.join()
         await joining
@@ -163,18 +163,20 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
         assert await second.commit(3, generation=old) == IllegalGeneration.code
         assert await second.commit(3, generation=old, client=elsewhere) == NotCoordinator.code
         rows = "count() < 8, max(generation_id), argMax(state, heartbeat_time), uniqExact(join_time)"
-        eventually(lambda: world.told(rows, second.id) == f"1\t{second.generation}\tStable\t1", "the tables tell it")
+        eventually(
+            lambda: world.reported(rows, second.id) == f"1\t{second.generation}\tStable\t1", "the tables have it"
+        )
         eventually(lambda: world.earliest() == first.id, "whose join is the earliest in the tables leads")
         for _ in range(200):
             assert await first.beat() == 0
-        assert int(world.told("count()", first.id)) < 20, "heartbeats are not an insert each"
+        assert int(world.reported("count()", first.id)) < 20, "heartbeats are not an insert each"
 
         await goes_on_elsewhere(first, second)
 
     async def goes_on_elsewhere(first: Member, second: Member) -> None:
         generation = first.generation
         world.brokers.kill(first_number)
-        written = int(world.told("count()", first.id))
+        written = int(world.reported("count()", first.id))
         eventually(lambda: world.coordinator(other_number) == other_number, "the other broker coordinates")
         client = await connect(world, other_number)
         end = time.monotonic() + 60
@@ -182,26 +184,27 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
             assert time.monotonic() < end
             await asyncio.sleep(0.1)
         assert code == 0, "the member is known, in the same generation"
-        eventually(lambda: int(world.told("count()", first.id)) > written, "the next coordinator writes the group")
-        assert world.told("uniqExact(join_time)", first.id) == "1", "when a member joined does not change"
+        eventually(lambda: int(world.reported("count()", first.id)) > written, "the next coordinator writes the group")
+        assert world.reported("uniqExact(join_time)", first.id) == "1", "when a member joined does not change"
         assert world.earliest() == first.id
         first.client = second.client = client
         assert await second.commit(3, generation=generation - 1) == IllegalGeneration.code
         assert await second.commit(8) == 0
         await first.leave()
-        await until_told(second, RebalanceInProgress.code)  # the member learns of the leave by its heartbeat
+        await until_reported(second, RebalanceInProgress.code)  # the member learns of the leave by its heartbeat
         await second.join(SHORT)
         await second.sync()
         assert second.leader == second.id, "the next earliest leads"
         assert (second.members, second.generation) == ([second.id], generation + 1)
         assert await first.beat() == UnknownMemberId.code
         eventually(
-            lambda: world.told("argMax(state, heartbeat_time)", second.id) == "Gone", "it is silent, and told so"
+            lambda: world.reported("argMax(state, heartbeat_time)", second.id) == "Gone",
+            "it is silent, and the tables say so",
         )
         assert await second.commit(9) == UnknownMemberId.code
 
     asyncio.run(asyncio.wait_for(test(), 120))
     active = f"SELECT members FROM group_activity WHERE group_id = '{GROUP}'"
-    eventually(lambda: world.server.ask(active) == "0", "nobody is active")
+    eventually(lambda: world.server.ask(active) == "0", "no member is active")
     committed = f"SELECT committed_offset FROM consumer_lag WHERE group_id = '{GROUP}'"
     eventually(lambda: world.server.ask(committed) == "8", "what a member had committed stays")

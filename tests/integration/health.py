@@ -12,10 +12,10 @@ def health(broker: Broker) -> dict[str, Any]:
     """The content of `/health`. A degraded broker answers 503."""
     try:
         with urllib.request.urlopen(f"{broker.http}/health") as answer:
-            told: dict[str, Any] = json.load(answer)
+            reported: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
-        told = json.load(error)
-    return told
+        reported = json.load(error)
+    return reported
 
 
 def timelines_health(broker: Broker) -> dict[str, object]:

@@ -22,7 +22,7 @@ from tidemill.testing import Broker
 
 WAIT_S = 60
 CLEAN = "clean-shutdown"
-DOORS = ("--kafka", "127.0.0.1:0", "--grpc", "none", "--http", "none")
+SERVERS = ("--kafka", "127.0.0.1:0", "--grpc", "none", "--http", "none")
 
 
 def serve(*arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
@@ -83,7 +83,7 @@ def test_the_ready_line_names_the_real_addresses(tmp_path: Path) -> None:
 def test_the_default_data_directory_takes_topics_and_records(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
-    with serving(*DOORS, cwd=tmp_path) as (_, line):
+    with serving(*SERVERS, cwd=tmp_path) as (_, line):
         address = line.split("kafka=")[1].split()[0]
         create_topic(address, "orders")
         producer = Producer({"bootstrap.servers": address})
@@ -95,7 +95,7 @@ def test_the_default_data_directory_takes_topics_and_records(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    with serving(*DOORS, cwd=tmp_path) as (process, line):
+    with serving(*SERVERS, cwd=tmp_path) as (process, line):
         assert line.startswith("tidemill ready")
         process.send_signal(number)
         code, errors = end_of(process)
@@ -105,38 +105,38 @@ def test_a_signal_stops_in_order(tmp_path: Path, number: signal.Signals) -> None
     assert events == ["started", "stopping", "stopped"]
 
 
-def test_a_second_broker_is_told_who_has_the_data(tmp_path: Path) -> None:
-    with serving(*DOORS, cwd=tmp_path) as (first, line):
+def test_a_second_broker_names_the_process_that_has_the_data(tmp_path: Path) -> None:
+    with serving(*SERVERS, cwd=tmp_path) as (first, line):
         assert line.startswith("tidemill ready")
-        code, errors = end_of(serve(*DOORS, cwd=tmp_path))
+        code, errors = end_of(serve(*SERVERS, cwd=tmp_path))
         assert code == 1
         assert errors.splitlines()[-1].startswith("error: data directory data is in use")
         assert f"process id {first.pid};" in errors
         assert first.poll() is None
 
 
-def test_a_taken_port_is_told(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        for door in ("kafka", "grpc", "http"):
-            code, errors = end_of(serve(*DOORS, f"--{door}", address, "--data-dir", str(tmp_path), cwd=tmp_path))
+        for server in ("kafka", "grpc", "http"):
+            code, errors = end_of(serve(*SERVERS, f"--{server}", address, "--data-dir", str(tmp_path), cwd=tmp_path))
             assert (code, errors) == (
                 1,
-                f"error: {door} address {address} is in use; choose another with --{door} host:port\n",
+                f"error: {server} address {address} is in use; choose another with --{server} host:port\n",
             )
 
 
-@pytest.mark.parametrize("door", ["kafka", "grpc", "http"])
-def test_an_address_that_is_not_ours_is_told(tmp_path: Path, door: str) -> None:
-    flags = (f"--{door}", "nowhere.invalid:1", "--set", "allow.anonymous=true")
-    code, errors = end_of(serve(*DOORS, *flags, cwd=tmp_path))
+@pytest.mark.parametrize("server", ["kafka", "grpc", "http"])
+def test_an_address_of_another_machine_is_reported(tmp_path: Path, server: str) -> None:
+    flags = (f"--{server}", "nowhere.invalid:1", "--set", "allow.anonymous=true")
+    code, errors = end_of(serve(*SERVERS, *flags, cwd=tmp_path))
     assert (code, errors.splitlines()[-1].partition(": ")[2].partition(": ")[0]) == (
         1,
-        f"{door} address nowhere.invalid:1 cannot be opened",
+        f"{server} address nowhere.invalid:1 cannot be opened",
     )
 
 
-def test_wrong_use_is_told_in_one_line(tmp_path: Path) -> None:
+def test_wrong_use_gives_an_error_of_one_line(tmp_path: Path) -> None:
     for arguments in (
         ["--kafka", "nowhere"],
         ["--set", "num.partitions"],
@@ -162,9 +162,9 @@ def test_flags_environment_and_file_reach_the_broker(tmp_path: Path) -> None:
     assert (tmp_path / "from-file" / CLEAN).exists()
 
 
-def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    code, errors = end_of(serve(*DOORS, "--data-dir", str(tmp_path / "file" / "data"), cwd=tmp_path))
+    code, errors = end_of(serve(*SERVERS, "--data-dir", str(tmp_path / "file" / "data"), cwd=tmp_path))
     assert code == 1
     assert "cannot be used" in errors
 
@@ -182,7 +182,7 @@ def test_topics_survive_kill_and_restart() -> None:
         assert topics_of(address) == ["orders"]
 
 
-def test_the_advertised_address_is_what_clients_are_told() -> None:
+def test_clients_get_the_advertised_address() -> None:
     from confluent_kafka.admin import AdminClient
 
     with Broker(process=True, flags={"advertise": "localhost:0"}) as broker:

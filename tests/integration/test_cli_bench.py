@@ -19,10 +19,18 @@ def test_everything_that_was_written_is_read_and_nothing_stays(tidemill: Command
 
 
 def test_people_get_a_table(tidemill: CommandLine) -> None:
-    told = tidemill.fine("bench", "--records", "100", "--size", "10", "--singles", "0", "--acks", "1")
-    assert told.lines[0].split() == ["WHAT", "RECORDS", "SECONDS", "PER_SECOND", "MB_PER_SECOND", "P50_MS", "P99_MS"]
-    assert [line.split()[0] for line in told.lines[1:]] == ["written,", "read"]
-    assert told.err.startswith("100 records of 10 bytes, 1 partition, acks=1, at ")
+    reported = tidemill.fine("bench", "--records", "100", "--size", "10", "--singles", "0", "--acks", "1")
+    assert reported.lines[0].split() == [
+        "WHAT",
+        "RECORDS",
+        "SECONDS",
+        "PER_SECOND",
+        "MB_PER_SECOND",
+        "P50_MS",
+        "P99_MS",
+    ]
+    assert [line.split()[0] for line in reported.lines[1:]] == ["written,", "read"]
+    assert reported.err.startswith("100 records of 10 bytes, 1 partition, acks=1, at ")
 
 
 @pytest.mark.parametrize(

@@ -125,11 +125,11 @@ def test_members_are_shown_and_guard_their_offsets(tidemill: CommandLine, group:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["describe", "nobody"], FAILED, "there is no group nobody; see: tidemill group list"),
-        (["reset-offsets", "nobody"], WRONG_USE, "give one of --to-earliest"),
-        (["reset-offsets", "nobody", "--to-earliest", "--to-latest"], WRONG_USE, "give one of"),
-        (["reset-offsets", "nobody", "--to-earliest", "--topic", "nothing"], FAILED, "there is no topic nothing"),
-        (["reset-offsets", "nobody", "--to-offset", "-1"], WRONG_USE, "--to-offset"),
+        (["describe", "missing"], FAILED, "there is no group missing; see: tidemill group list"),
+        (["reset-offsets", "missing"], WRONG_USE, "give one of --to-earliest"),
+        (["reset-offsets", "missing", "--to-earliest", "--to-latest"], WRONG_USE, "give one of"),
+        (["reset-offsets", "missing", "--to-earliest", "--topic", "nothing"], FAILED, "there is no topic nothing"),
+        (["reset-offsets", "missing", "--to-offset", "-1"], WRONG_USE, "--to-offset"),
         (["delete"], WRONG_USE, "Missing argument 'GROUP...'"),
     ],
 )

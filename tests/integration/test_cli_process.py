@@ -48,7 +48,7 @@ def run(env: Mapping[str, str], *words: str, stdin: str = "") -> "subprocess.Com
         ["group", "delete", "mailer", "--yes"],
     ],
 )
-def test_no_broker_is_told_at_once(tidemill: CommandLine, words: list[str]) -> None:
+def test_a_missing_broker_is_reported_at_once(tidemill: CommandLine, words: list[str]) -> None:
     said = tidemill.refused(FAILED, *words, "--bootstrap", "127.0.0.1:1")
     assert said == "no broker answers at 127.0.0.1:1; start one with: tidemill serve"
 
@@ -109,10 +109,10 @@ def test_a_locale_without_unicode(cli_broker: Broker) -> None:
     assert run(environ(cli_broker), "consume", "plain", "--from-beginning").stdout == "th\u00e9 \u2615\n"
     refused = run(env, "topic", "create", "th\u00e9")
     assert (refused.returncode, refused.stderr.partition(":")[2][:15]) == (FAILED, " create th\\xe9:")
-    [told] = json.loads(
+    [reported] = json.loads(
         run(env, "group", "reset-offsets", "th\u00e9", "--topic", "plain", "--to-latest", "--json").stdout
     )
-    assert told["to"] == 1
+    assert reported["to"] == 1
     assert run(env, "group", "list", "--json").stdout.isascii()
     assert "th\u00e9" in [each["group"] for each in json.loads(run(env, "group", "list", "--json").stdout)]
 
@@ -138,7 +138,7 @@ def test_a_reader_that_goes_away(cli_broker: Broker) -> None:
         ("sql --tables", ">/dev/full", FAILED, "error: No space left on device\n"),
     ],
 )
-def test_nobody_can_be_told(cli_broker: Broker, words: str, streams: str, code: int, said: str) -> None:
+def test_output_that_cannot_be_written(cli_broker: Broker, words: str, streams: str, code: int, said: str) -> None:
     line = f"'{sys.executable}' -m tidemill {words} {streams}"
     ran = subprocess.run(
         ["bash", "-c", line], env=environ(cli_broker), capture_output=True, text=True, timeout=WAIT_S, check=False

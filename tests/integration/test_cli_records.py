@@ -46,15 +46,15 @@ def test_a_file_with_keys_headers_and_a_codec(tidemill: CommandLine, tmp_path: P
     ]
 
 
-def test_places_are_told_in_the_order_of_the_input(tidemill: CommandLine) -> None:
+def test_positions_are_returned_in_the_order_of_the_input(tidemill: CommandLine) -> None:
     tidemill.fine("topic", "create", "spread", "-p", "4")
     keys = [f"k{number}" for number in range(20)]
     written = tidemill.fine(
         "produce", "spread", "--key-separator", ":", stdin="".join(f"{k}:{k}\n" for k in keys).encode()
     )
-    told = [line.split() for line in written.lines]
+    reported = [line.split() for line in written.lines]
     kept = dict(line.split() for line in read(tidemill, "spread", "--format", r"%k %p/%o\n"))
-    assert [f"{words[2]}/{words[4]}" for words in told] == [kept[key] for key in keys]
+    assert [f"{words[2]}/{words[4]}" for words in reported] == [kept[key] for key in keys]
 
 
 def test_a_chosen_partition_and_acks(tidemill: CommandLine) -> None:

@@ -28,14 +28,14 @@ class Secured(NamedTuple):
 
     def options(self, **more: str) -> list[str]:
         """As they are written on a command line."""
-        told = {**self.client, **{name.replace("_", "."): value for name, value in more.items()}}
-        return ["-b", self.front.address, *(f"--client={name}={value}" for name, value in told.items())]
+        reported = {**self.client, **{name.replace("_", "."): value for name, value in more.items()}}
+        return ["-b", self.front.address, *(f"--client={name}={value}" for name, value in reported.items())]
 
     def file(self, **more: str) -> str:
         """The name of a file that says the same, and where the broker is."""
         path = self.folder / "client.properties"
-        told = {"bootstrap.servers": self.front.address, **self.client, **more}
-        path.write_text("# who we are\n" + "".join(f"{name} = {value}\n" for name, value in told.items()))
+        reported = {"bootstrap.servers": self.front.address, **self.client, **more}
+        path.write_text("# who we are\n" + "".join(f"{name} = {value}\n" for name, value in reported.items()))
         return str(path)
 
 
@@ -67,35 +67,35 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def test_every_command_that_talks_to_a_broker_is_let_in(secured: Secured, cli: CommandLine) -> None:
-    told = secured.options()
-    cli.fine("topic", "create", "safe", "-p", "2", *told)
-    cli.fine("produce", "safe", "-m", "a", "-m", "b", "--partition", "0", *told)
-    assert cli.fine("consume", "safe", "--group", "mailer", "-n", "2", *told).lines == ["a", "b"]
-    [partition] = cli.fine("group", "describe", "mailer", "--json", *told).json()["partitions"]
+    reported = secured.options()
+    cli.fine("topic", "create", "safe", "-p", "2", *reported)
+    cli.fine("produce", "safe", "-m", "a", "-m", "b", "--partition", "0", *reported)
+    assert cli.fine("consume", "safe", "--group", "mailer", "-n", "2", *reported).lines == ["a", "b"]
+    [partition] = cli.fine("group", "describe", "mailer", "--json", *reported).json()["partitions"]
     assert (partition["committed"], partition["lag"]) == (2, 0)
-    described = cli.fine("topic", "describe", "safe", "--json", *told).json()
+    described = cli.fine("topic", "describe", "safe", "--json", *reported).json()
     assert [each["records"] for each in described["partitions"]] == [2, 0]
-    cli.fine("topic", "alter", "safe", "--config", "retention.ms=1000000", *told)
-    cli.fine("topic", "reassign", "safe", "--replicas", "0", *told)
-    cli.fine("group", "reset-offsets", "mailer", "--to-earliest", *told)
-    handled = cli.fine("consume", "safe", "--exec", "cat; echo", "-n", "2", *told)
+    cli.fine("topic", "alter", "safe", "--config", "retention.ms=1000000", *reported)
+    cli.fine("topic", "reassign", "safe", "--replicas", "0", *reported)
+    cli.fine("group", "reset-offsets", "mailer", "--to-earliest", *reported)
+    handled = cli.fine("consume", "safe", "--exec", "cat; echo", "-n", "2", *reported)
     assert handled.lines == ["a", "b"]
     failing = ("--exec", "false", "--attempts", "1", "--dead-letter", "safe.dlq", "--group", "failing", "-n", "2")
-    assert "2 dead letters" in cli.fine("consume", "safe", *failing, *told).err
-    assert cli.fine("consume", "safe.dlq", "--from-beginning", *told).lines == ["a", "b"]
-    cli.fine("group", "delete", "failing", "--yes", *told)
-    assert [each["group"] for each in cli.fine("group", "list", "--json", *told).json()] == [
+    assert "2 dead letters" in cli.fine("consume", "safe", *failing, *reported).err
+    assert cli.fine("consume", "safe.dlq", "--from-beginning", *reported).lines == ["a", "b"]
+    cli.fine("group", "delete", "failing", "--yes", *reported)
+    assert [each["group"] for each in cli.fine("group", "list", "--json", *reported).json()] == [
         "mailer",
         "tidemill-exec-safe",
     ]
-    cli.fine("group", "delete", "mailer", "--yes", *told)
-    assert cli.fine("cluster", "status", "--json", *told).json()["partitions"] > 0
-    assert "already balanced" in cli.fine("cluster", "rebalance", *told).err
-    cli.fine("cluster", "choose", "reminders", *told)
-    assert "broker 7 is not known" in cli.refused(FAILED, "cluster", "forget", "7", *told)
-    cli.fine("bench", "--records", "10", "--singles", "1", *told)
-    assert "safe" in cli.fine("topic", "list", *told).out
-    cli.fine("topic", "delete", "safe", "safe.dlq", "--yes", *told)
+    cli.fine("group", "delete", "mailer", "--yes", *reported)
+    assert cli.fine("cluster", "status", "--json", *reported).json()["partitions"] > 0
+    assert "already balanced" in cli.fine("cluster", "rebalance", *reported).err
+    cli.fine("cluster", "choose", "reminders", *reported)
+    assert "broker 7 is not known" in cli.refused(FAILED, "cluster", "forget", "7", *reported)
+    cli.fine("bench", "--records", "10", "--singles", "1", *reported)
+    assert "safe" in cli.fine("topic", "list", *reported).out
+    cli.fine("topic", "delete", "safe", "safe.dlq", "--yes", *reported)
 
 
 def test_a_file_says_it_once_for_all_commands(
@@ -119,9 +119,9 @@ def test_a_file_says_it_once_for_all_commands(
         ({"security_protocol": "PLAINTEXT"}, FAILED, "check security.protocol"),
         ({"security_protocol": "SSL"}, FAILED, "check whether it requires a login"),
         (
-            {"sasl_password": "${NOBODYS}"},
+            {"sasl_password": "${UNSET}"},
             WRONG_USE,
-            "sasl.password names ${NOBODYS}, which is not set in the environment",
+            "sasl.password names ${UNSET}, which is not set in the environment",
         ),
         ({"sasl_mechanism": "GSSAPI"}, WRONG_USE, "--client: sasl.mechanism: GSSAPI is not one of PLAIN"),
         ({"group_id": "mine"}, WRONG_USE, "--client group.id is made of the command and the topic"),
@@ -129,7 +129,7 @@ def test_a_file_says_it_once_for_all_commands(
         ({"bootstrap_servers": "x:1"}, WRONG_USE, "--client bootstrap.servers is not set like this; give --bootstrap"),
     ],
 )
-def test_who_is_not_let_in_is_told_at_once_and_in_one_line(
+def test_a_refused_login_gives_an_error_of_one_line_at_once(
     secured: Secured, cli: CommandLine, more: dict[str, str], code: int, line: str
 ) -> None:
     for command in (
@@ -145,7 +145,7 @@ def test_who_is_not_let_in_is_told_at_once_and_in_one_line(
         assert PASSWORD not in said
 
 
-def test_a_port_of_another_door_is_named(secured: Secured, cli: CommandLine) -> None:
+def test_a_port_of_another_server_is_named(secured: Secured, cli: CommandLine) -> None:
     for address, spoken in ((secured.broker.grpc, "gRPC"), (secured.broker.http, "HTTP")):
         for command in ("topic list", "produce x -m a", "cluster status", "cluster forget 1"):
             said = cli.refused(FAILED, *command.split(), "-b", address.removeprefix("http://"))
@@ -163,7 +163,7 @@ def test_a_file_that_cannot_be_read_is_named(secured: Secured, cli: CommandLine,
     assert f"--client {broken}: line 2 is not name=value" in cli.refused(
         WRONG_USE, "topic", "list", "--client", str(broken)
     )
-    asked = secured.file(**{"sasl.password": "${NOBODYS}"})
-    assert f"--client {asked}: sasl.password names ${{NOBODYS}}" in cli.refused(
+    asked = secured.file(**{"sasl.password": "${UNSET}"})
+    assert f"--client {asked}: sasl.password names ${{UNSET}}" in cli.refused(
         WRONG_USE, "topic", "list", "--client", asked
     )

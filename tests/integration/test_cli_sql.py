@@ -63,10 +63,10 @@ def test_csv(broker: Broker, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert capfdbinary.readouterr().out == b'"one"\n1\n'
 
 
-def test_the_tables_are_told_without_a_broker(tidemill: CommandLine) -> None:
+def test_the_tables_are_listed_without_a_broker(tidemill: CommandLine) -> None:
     assert "consumer_lag: Lag of groups, in records and in seconds." in tidemill.fine("sql", "--tables").lines
-    told = json.loads(tidemill.fine("sql", "--tables", "--json").out)
-    assert {"messages", "timers", "topic_rates"} < {each["table"] for each in told}
+    reported = json.loads(tidemill.fine("sql", "--tables", "--json").out)
+    assert {"messages", "timers", "topic_rates"} < {each["table"] for each in reported}
 
 
 def test_errors_are_one_line(tidemill: CommandLine, cli_broker: Broker) -> None:
@@ -82,9 +82,9 @@ def test_errors_are_one_line(tidemill: CommandLine, cli_broker: Broker) -> None:
     assert "choose one of" in tidemill.refused(2, "sql", "SELECT 1", "--json", "--csv")
     assert "is not host:port" in tidemill.refused(2, "sql", "SELECT 1", "--http", "nowhere")
     address = f"127.0.0.1:{free_port()}"
-    told = tidemill.refused(1, "sql", "SELECT 1", "--http", address)
-    assert told.startswith(f"no broker answers at {address}")
-    assert "tidemill serve" in told
-    other_door = cli_broker.grpc
-    told = tidemill.refused(1, "sql", "SELECT 1", "--http", other_door)
-    assert told.startswith(f"no broker answers at {other_door} (it does not use HTTP);")
+    reported = tidemill.refused(1, "sql", "SELECT 1", "--http", address)
+    assert reported.startswith(f"no broker answers at {address}")
+    assert "tidemill serve" in reported
+    other_server = cli_broker.grpc
+    reported = tidemill.refused(1, "sql", "SELECT 1", "--http", other_server)
+    assert reported.startswith(f"no broker answers at {other_server} (it does not use HTTP);")

@@ -27,16 +27,16 @@ def test_json(tidemill: CommandLine) -> None:
     assert described["partitions"][0]["records"] == 0
 
 
-def test_changes_are_told_to_programs_too(tidemill: CommandLine) -> None:
-    tidemill.fine("topic", "create", "told")
+def test_changes_are_printed_for_programs_too(tidemill: CommandLine) -> None:
+    tidemill.fine("topic", "create", "changed")
     words = ("--config", "retention.ms=5000", "--unset", "segment.ms", "-p", "2")
-    assert tidemill.fine("topic", "alter", "told", *words, "--json").json() == {
-        "topic": "told",
+    assert tidemill.fine("topic", "alter", "changed", *words, "--json").json() == {
+        "topic": "changed",
         "config": {"retention.ms": "5000"},
         "unset": ["segment.ms"],
         "partitions": 2,
     }
-    assert tidemill.fine("topic", "delete", "told", "--yes", "--json").json() == {"deleted": ["told"]}
+    assert tidemill.fine("topic", "delete", "changed", "--yes", "--json").json() == {"deleted": ["changed"]}
 
 
 def test_an_existing_topic(tidemill: CommandLine) -> None:

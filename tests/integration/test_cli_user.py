@@ -154,8 +154,11 @@ def test_the_first_user_before_the_first_start(alone: CommandLine, tmp_path: Pat
         where = ["-b", broker.bootstrap_servers, *as_user("root", made["password"])]
         assert len(alone.fine("user", "list", "--json", *where).json()) == 2
         alone.fine("acl", "grant", "alice", "--producer", "--topic", "orders", *where)
-        told = alone.refused(FAILED, "user", "add", "late", "--data-dir", "new/data", "--generate")
-        assert told == "a broker runs on new/data; stop it first, or change users through it with --bootstrap host:port"
+        reported = alone.refused(FAILED, "user", "add", "late", "--data-dir", "new/data", "--generate")
+        assert (
+            reported
+            == "a broker runs on new/data; stop it first, or change users through it with --bootstrap host:port"
+        )
     alone.fine("user", "set-super", "alice", "--data-dir", "new/data")
     alone.fine("user", "set-super", "root", "--off", "--data-dir", "new/data")
     alone.fine("user", "set-password", "alice", "--data-dir", "new/data", "--generate")

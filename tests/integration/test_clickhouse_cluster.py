@@ -71,8 +71,8 @@ def together(work: Callable[[Broker], object], brokers: list[Broker]) -> None:
 
 
 def asked(broker: Broker, sql: str) -> list[list[int]]:
-    told = httpx.post(f"{broker.http}/api/sql", json={"sql": sql}, timeout=WAIT_S).json()
-    found: list[list[int]] = told["data"]
+    reported = httpx.post(f"{broker.http}/api/sql", json={"sql": sql}, timeout=WAIT_S).json()
+    found: list[list[int]] = reported["data"]
     return found
 
 
@@ -168,11 +168,9 @@ def test_members_at_two_brokers_are_one_group(world: World) -> None:
     for each in members:
         each.consumer.commit(asynchronous=False)
     committed = "SELECT sum(committed_offset), sum(lag) FROM consumer_lag WHERE group_id = 'both'"
-    eventually(
-        lambda: world.server.ask(committed) == f"{COUNT + PARTITIONS}\t0", "the offsets of both are told by the server"
-    )
+    eventually(lambda: world.server.ask(committed) == f"{COUNT + PARTITIONS}\t0", "the server has the offsets of both")
     active = "SELECT members FROM group_activity WHERE group_id = 'both'"
-    eventually(lambda: world.server.ask(active) == "2", "both members are told by the server")
+    eventually(lambda: world.server.ask(active) == "2", "the server has both members")
     second.consumer.close()
     eventually(lambda: first.poll() >= 0 and first.partitions == list(range(PARTITIONS)), "who stays reads everything")
     first.consumer.close()

@@ -50,10 +50,10 @@ class Sender:
     def send(self, count: int) -> None:
         """Values that do not compress."""
         for _ in range(count):
-            self._producer.produce("t", os.urandom(50_000), partition=0, on_delivery=self._told)
+            self._producer.produce("t", os.urandom(50_000), partition=0, on_delivery=self._reported)
         assert self._producer.flush(WAIT_S) == 0
 
-    def _told(self, error: object, message: object) -> None:
+    def _reported(self, error: object, message: object) -> None:
         if error is not None:
             self.failed.append(str(error.name()))  # type: ignore[attr-defined]  # the client has no types
         else:

@@ -86,7 +86,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 class Sender:
-    """An idempotent producer that goes on in a thread until it is told to end."""
+    """An idempotent producer that sends in a thread until it is stopped."""
 
     def __init__(self, world: World, topic: str) -> None:
         config = {"bootstrap.servers": world.brokers.bootstrap, "enable.idempotence": True, "linger.ms": 5}

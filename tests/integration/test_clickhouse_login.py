@@ -1,4 +1,4 @@
-"""Servers that want a password and speak HTTPS: who is let in, and what everybody else is told in one line.
+"""Servers that require a password and use HTTPS. Other clients get an error of one line.
 
 The server is the front over the embedded engine, with a certificate that was made for it. It also parses what is said
 to a cluster of replicas, of which there is none here.
@@ -46,7 +46,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(server, ours, others)
 
 
-def test_a_broker_logs_in_over_tls_and_tells_nobody_how(world: World) -> None:
+def test_a_broker_logs_in_over_tls_and_shows_no_secret(world: World) -> None:
     with Broker(process=True, flags={"streams": world.url(), "grpc": "none"}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("secrets", b"tea", partition=0)
@@ -54,8 +54,8 @@ def test_a_broker_logs_in_over_tls_and_tells_nobody_how(world: World) -> None:
         assert world.server.ask("SELECT value FROM messages WHERE topic = 'secrets'") == "tea"
         asked = {"sql": "SELECT value FROM messages WHERE topic = 'secrets'"}
         assert httpx.post(f"{broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["data"] == [["tea"]]
-        told = httpx.get(f"{broker.http}/api/status", timeout=WAIT_S).json()["runs"]["streams"]
-        assert told == f"clickhouse://127.0.0.1:{world.server.port}/tidemill?ca={world.ours.ca}"
+        reported = httpx.get(f"{broker.http}/api/status", timeout=WAIT_S).json()["runs"]["streams"]
+        assert reported == f"clickhouse://127.0.0.1:{world.server.port}/tidemill?ca={world.ours.ca}"
         for page in ("/", "/api/status", "/metrics", "/health"):
             found = httpx.get(f"{broker.http}{page}", timeout=WAIT_S).text
             assert not [secret for secret in SECRETS if secret in found]

@@ -25,7 +25,7 @@ from tidemill.sql.core.catalog import TABLES
 from tidemill.testing import Broker
 
 WAIT_S = 60.0
-NOBODY = -1
+NO_LEADER = -1
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
@@ -87,12 +87,12 @@ class World:
 
 
 def refusal(world: World, topic: str, partition: int) -> str:
-    """What a producer is told that does not try again."""
-    told: list[str] = []
+    """The error of a producer that does not try again."""
+    reported: list[str] = []
     producer = world.producer(**{"retries": 0, "message.timeout.ms": 20_000})
-    producer.produce(topic, b"no", partition=partition, on_delivery=lambda error, _: told.append(error.name()))
+    producer.produce(topic, b"no", partition=partition, on_delivery=lambda error, _: reported.append(error.name()))
     assert producer.flush(WAIT_S) == 0
-    return told[0]
+    return reported[0]
 
 
 def audit(server: Server, topic: str) -> dict[int, int]:
@@ -162,7 +162,9 @@ def test_a_server_that_is_down_takes_only_its_own_partitions_along(world: World)
         world.send("halved", partition, 3)
     world.second.kill()
     assert refusal(world, "halved", 2) in {"KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"}
-    eventually(lambda: world.leaders("halved") == [0, 0, NOBODY, NOBODY], "the partitions of the server have no leader")
+    eventually(
+        lambda: world.leaders("halved") == [0, 0, NO_LEADER, NO_LEADER], "the partitions of the server have no leader"
+    )
     asked = {"sql": "SELECT count() FROM messages WHERE topic = 'halved' AND partition IN (0, 1)"}
     assert httpx.post(f"{world.broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["data"] == [[6]]
     world.send("halved", 1, 3, "on")
@@ -187,8 +189,8 @@ def test_a_broker_that_starts_without_a_server_opens_its_partitions_later(world:
     world.broker.restart()
     world.send("late", 0, 2)
     asked = {"sql": "SELECT count() FROM messages WHERE topic = 'late' AND partition = 3"}
-    told = httpx.post(f"{world.broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["error"]
-    assert told.startswith("late-3 cannot be read: ClickHouse at ")
+    reported = httpx.post(f"{world.broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["error"]
+    assert reported.startswith("late-3 cannot be read: ClickHouse at ")
     consumer = Consumer({"bootstrap.servers": world.broker.bootstrap_servers, "group.id": "asker"})
     with pytest.raises(KafkaException):
         consumer.get_watermark_offsets(TopicPartition("late", 3), timeout=2)
@@ -215,7 +217,7 @@ def test_a_broker_killed_between_insert_and_answer_leaves_no_hole_and_no_repetit
     assert [value for _, value in world.read("killed", 0, 43)[3:]] == [b"%d" % number for number in range(40)]
 
 
-def test_groups_are_tables_for_whoever_asks_the_servers(world: World) -> None:
+def test_groups_are_tables_on_the_servers(world: World) -> None:
     """Offsets are with their partitions; heartbeats of all members are one insert now and then."""
     world.create("grouped")
     for partition in range(4):
@@ -229,8 +231,8 @@ def test_groups_are_tables_for_whoever_asks_the_servers(world: World) -> None:
         seen += len(reader.consume(20, 0.2))
     reader.commit(asynchronous=False)
     world.send("grouped", 3, 2, "more")
-    told = "partition, committed_offset, lag, lag_seconds >= 0"
-    lag = f"SELECT {told} FROM consumer_lag WHERE group_id = 'it\\'s' ORDER BY 1"
+    reported = "partition, committed_offset, lag, lag_seconds >= 0"
+    lag = f"SELECT {reported} FROM consumer_lag WHERE group_id = 'it\\'s' ORDER BY 1"
     eventually(lambda: world.first.ask(lag) == "0\t5\t0\t1\n1\t5\t0\t1", "lag of the partitions of the first server")
     eventually(lambda: world.second.ask(lag) == "2\t5\t0\t1\n3\t5\t2\t1", "lag of the partitions of the second server")
     members = "SELECT client_id, state, length(assignment['grouped']) FROM group_members WHERE group_id = 'it\\'s'"
@@ -247,10 +249,10 @@ def test_groups_are_tables_for_whoever_asks_the_servers(world: World) -> None:
 def test_the_guide_does_what_it_says(world: World, tmp_path: Path) -> None:
     servers = {"127.0.0.1:8123": world.first.name, "127.0.0.1:8124": world.second.name}
     reader = Reader(world.broker, tmp_path, servers)
-    told = "SELECT count(), sum(lag) FROM consumer_lag WHERE group_id = 'clerks' AND topic = 'stock'"
+    reported = "SELECT count(), sum(lag) FROM consumer_lag WHERE group_id = 'clerks' AND topic = 'stock'"
     for block in blocks(ROOT / "docs/guides/clickhouse.md"):
         if "consumer_lag" in block.text:
-            eventually(lambda: world.second.ask(told) == "2\t1", "the servers tell the lag")
+            eventually(lambda: world.second.ask(reported) == "2\t1", "the servers have the lag")
         reader.follow(block)
 
 
@@ -268,7 +270,7 @@ def test_who_was_not_heard_of_for_two_minutes_is_not_active(world: World, view: 
 
 
 def test_sql_asks_the_servers_for_what_it_needs(world: World) -> None:
-    """Plain columns are questions to the servers, with the conditions in them; what was aborted is not told."""
+    """Plain columns are questions to the servers, with the conditions in them; aborted records are not counted."""
     world.create("asked")
     for partition in (1, 3):
         world.send("asked", partition, 6)
@@ -282,8 +284,8 @@ def test_sql_asks_the_servers_for_what_it_needs(world: World) -> None:
 
     def ask(what: str, where: str = "1") -> list[list[object]]:
         body = {"sql": f"SELECT {what} FROM messages WHERE topic = 'asked' AND {where}"}
-        told = httpx.post(f"{world.broker.http}/api/sql", json=body, timeout=WAIT_S).json()
-        found: list[list[object]] = told["data"]
+        reported = httpx.post(f"{world.broker.http}/api/sql", json=body, timeout=WAIT_S).json()
+        found: list[list[object]] = reported["data"]
         return found
 
     assert ask("partition, count(), max(offset)", "1 GROUP BY 1 ORDER BY 1") == [[1, 6, 5], [3, 7, 8]]

@@ -1,6 +1,6 @@
 """Compaction against a model, with readers who are in the middle of the log while it runs.
 
-A log stands for a table: the last value of each key, tombstones removing it. Whoever reads all of it, from whatever
+A log stands for a table: the last value of each key, tombstones removing it. A reader of the whole log, from whatever
 point they had come to when compaction ran, must end with the same table: nothing is missing that they need, nothing
 comes back that was removed, nothing of an aborted transaction is seen. Readers who are slower than
 `delete.retention.ms` have no such promise about tombstones, so none is here.

@@ -1,4 +1,4 @@
-"""The HTTP door: pages, documents, metrics, health, and an end in bounded time."""
+"""The HTTP server: pages, documents, metrics, health, and an end in bounded time."""
 
 import asyncio
 import json
@@ -33,15 +33,15 @@ async def running_console(folder: Path) -> AsyncIterator[tuple[httpx.AsyncClient
     async with running(folder, memory=True) as broker:
         await broker.topics.create("orders", partitions=2, overrides={"retention.ms": "5"})
         await broker.view.partition("orders", 0).leader.append(batch_of(b"a", b"b"), acks=1)
-        door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
-        await door.start("127.0.0.1", 0)
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{door.address[1]}", timeout=WAIT_S) as client:
-            yield client, door
-        await door.close()
+        server = HttpServer(broker, lambda: FACTS, no_answer, no_table)
+        await server.start("127.0.0.1", 0)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.address[1]}", timeout=WAIT_S) as client:
+            yield client, server
+        await server.close()
 
 
 async def test_pages_and_documents(tmp_path: Path) -> None:
-    async with running_console(tmp_path) as (client, _door):
+    async with running_console(tmp_path) as (client, _server):
         front = await client.get("/")
         assert front.status_code == 200
         assert "orders" in front.text
@@ -77,7 +77,7 @@ async def test_pages_and_documents(tmp_path: Path) -> None:
 async def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidemill.broker.partitions import Partitions
 
-    async with running_console(tmp_path) as (client, _door):
+    async with running_console(tmp_path) as (client, _server):
         monkeypatch.setattr(Partitions, "broken", lambda _: {("orders", 0): OSError("disk <full>")})
         ready = await client.get("/health/ready")
         assert ready.status_code == 503
@@ -91,7 +91,7 @@ async def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pyte
 async def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidemill.cluster.membership import Membership
 
-    async with running_console(tmp_path) as (client, _door):
+    async with running_console(tmp_path) as (client, _server):
         monkeypatch.setattr(Membership, "alive", property(lambda _: False))
         ready = await client.get("/health/ready")
         assert ready.status_code == 503
@@ -104,7 +104,7 @@ async def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monk
 async def test_a_full_disk_is_an_alert_and_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidemill.broker.partitions import Partitions
 
-    async with running_console(tmp_path) as (client, _door):
+    async with running_console(tmp_path) as (client, _server):
         monkeypatch.setattr(Partitions, "lacks_room", True)
         health = await client.get("/health")
         assert (health.status_code, health.json()["state"]) == (503, "degraded")
@@ -113,9 +113,9 @@ async def test_a_full_disk_is_an_alert_and_can_be_read(tmp_path: Path, monkeypat
 
 
 async def test_garbage_is_answered_or_closed(tmp_path: Path) -> None:
-    async with running_console(tmp_path) as (client, door):
+    async with running_console(tmp_path) as (client, server):
         for garbage in (b"\0" * 100, b"GET / HTTP/9.9\r\n\r\n", b"GET http://[ HTTP/1.1\r\n\r\n"):
-            reader, writer = await asyncio.open_connection(*door.address)
+            reader, writer = await asyncio.open_connection(*server.address)
             writer.write(garbage)
             await writer.drain()
             writer.write_eof()
@@ -125,28 +125,28 @@ async def test_garbage_is_answered_or_closed(tmp_path: Path) -> None:
 
 
 async def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path) -> None:
-    """The door has ended long before the client would read: the client here never does."""
-    async with running_console(tmp_path) as (client, door):
-        await door.loaded()
-        stuck = socket.create_connection(door.address)
+    """The server has ended long before the client would read: the client here never does."""
+    async with running_console(tmp_path) as (client, server):
+        await server.loaded()
+        stuck = socket.create_connection(server.address)
         stuck.sendall(b"GET /api/topics HTTP/1.1\r\nHost: x\r\n\r\n" * 2000)
-        idle = socket.create_connection(door.address)
+        idle = socket.create_connection(server.address)
         await client.get("/health/live")
-        await asyncio.wait_for(door.close(), WAIT_S)
+        await asyncio.wait_for(server.close(), WAIT_S)
         with pytest.raises(OSError, match=r"\[Errno"):
-            socket.create_connection(door.address, timeout=WAIT_S)
+            socket.create_connection(server.address, timeout=WAIT_S)
         stuck.close()
         idle.close()
 
 
 async def test_closing_right_after_start(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
-        door = HttpServer(broker, lambda: FACTS, no_answer, no_table)
-        await door.start("127.0.0.1", 0)
-        await asyncio.wait_for(door.close(), WAIT_S)
+        server = HttpServer(broker, lambda: FACTS, no_answer, no_table)
+        await server.start("127.0.0.1", 0)
+        await asyncio.wait_for(server.close(), WAIT_S)
 
 
-def test_timelines_are_told(tidemill_broker: Broker) -> None:
+def test_timelines_are_reported(tidemill_broker: Broker) -> None:
     from tidemill import Timeline
 
     with Timeline(tidemill_broker.grpc, "reminders") as timeline:
@@ -161,9 +161,9 @@ def test_timelines_are_told(tidemill_broker: Broker) -> None:
 async def test_long_lists_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.servers.http.routes.ROWS_SHOWN_MAX", 2)
 
-    async with running_console(tmp_path) as (client, door):
+    async with running_console(tmp_path) as (client, server):
         for name in ("billing", "returns", "zebras"):
-            await door._broker.topics.create(name, partitions=1)
+            await server._broker.topics.create(name, partitions=1)
         shown = (await client.get("/")).text
         assert [name for name in ("billing", "orders", "returns", "zebras") if f"<code>{name}</code>" in shown] == [
             "billing",
@@ -180,7 +180,7 @@ def test_a_long_list_of_timelines_is_cut() -> None:
     assert "and 2 more" in shown
 
 
-def test_a_running_broker_tells_what_runs_where(tidemill_broker: Broker) -> None:
+def test_a_running_broker_shows_what_runs_where(tidemill_broker: Broker) -> None:
     status = httpx.get(f"{tidemill_broker.http}/api/status", timeout=WAIT_S)
     runs = json.loads(status.text)["runs"]
     assert runs["kafka"] == tidemill_broker.bootstrap_servers
@@ -197,24 +197,24 @@ def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:
 
     client = {"bootstrap.servers": tidemill_broker.bootstrap_servers}
     admin, producer = AdminClient(client), Producer(client)
-    admin.create_topics([NewTopic("told", 3, 1)])["told"].result(WAIT_S)
+    admin.create_topics([NewTopic("counted", 3, 1)])["counted"].result(WAIT_S)
     with pytest.raises(KafkaException, match="exists already"):
-        admin.create_topics([NewTopic("told", 3, 1)])["told"].result(WAIT_S)
+        admin.create_topics([NewTopic("counted", 3, 1)])["counted"].result(WAIT_S)
     for _ in range(5):
-        producer.produce("told", b"v" * 100, partition=0)
+        producer.produce("counted", b"v" * 100, partition=0)
     assert producer.flush(WAIT_S) == 0
-    reader = Consumer({**client, "group.id": "told"})
-    reader.assign([TopicPartition("told", 0, 0)])
+    reader = Consumer({**client, "group.id": "counted"})
+    reader.assign([TopicPartition("counted", 0, 0)])
     assert reader.poll(WAIT_S) is not None
     found = metrics(tidemill_broker)
     reader.close()
     assert found['tidemill_requests_total{api="Produce"}'] >= 1
     assert found['tidemill_request_seconds_count{api="Fetch"}'] >= 1
     assert found['tidemill_request_errors_total{api="CreateTopics",code="36"}'] == 1
-    assert found['tidemill_topic_records_in_total{topic="told"}'] == 5
-    assert found['tidemill_topic_bytes_in_total{topic="told"}'] == found['tidemill_log_bytes{topic="told"}'] > 500
-    assert found['tidemill_topic_bytes_out_total{topic="told"}'] > 0
-    assert found['tidemill_partitions{topic="told"}'] == 3
+    assert found['tidemill_topic_records_in_total{topic="counted"}'] == 5
+    assert found['tidemill_topic_bytes_in_total{topic="counted"}'] == found['tidemill_log_bytes{topic="counted"}'] > 500
+    assert found['tidemill_topic_bytes_out_total{topic="counted"}'] > 0
+    assert found['tidemill_partitions{topic="counted"}'] == 3
     assert found['tidemill_connections{server="kafka"}'] >= 2
 
 
@@ -236,8 +236,8 @@ def test_sizes_are_written_for_people() -> None:
 
 async def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
     async with running_console(tmp_path) as (client, _):
-        told = await client.post("/api/sql", json={"sql": "SELECT 1", "format": "csv"})
-        assert (told.status_code, told.json()) == (503, {"error": "no engine for SELECT 1 as csv"})
+        reported = await client.post("/api/sql", json={"sql": "SELECT 1", "format": "csv"})
+        assert (reported.status_code, reported.json()) == (503, {"error": "no engine for SELECT 1 as csv"})
         assert (await client.get("/api/sql")).status_code == 405
         # A page of another site can send this without asking: it gets nothing.
         plain = await client.post("/api/sql", content=b'{"sql": "SELECT 1"}', headers={"content-type": "text/plain"})

@@ -1,8 +1,8 @@
-"""Members of a KIP-848 group that come and go all at once: no partition ever has two owners, nobody is fenced.
+"""Members of a KIP-848 group join and leave at the same time: no partition has two owners, and no member is fenced.
 
-Each member does what clients do: it takes what it is given, gives back what it is asked for and says so with its next
-heartbeat. Who holds what is written down here the moment a member hears of it; what is given to one member while
-another still holds it is the error that this test is for.
+Each member does what clients do: it takes the partitions of its assignment, revokes the others, and reports what it
+owns with its next heartbeat. The test records the owners when a member receives a response. It fails when a partition
+is assigned to a member while another one still owns it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.support.kafka_server import RawClient, kafka_door, request_part
+from tests.support.kafka_server import RawClient, request_part, running_kafka_server
 
 from tidemill.model.errors import StaleMemberEpoch
 from tidemill.servers.kafka.listener import KafkaServer
@@ -98,13 +98,13 @@ class Member:
         self._news = True
 
 
-async def storm(door: KafkaServer, topic_id: UUID, seed: int) -> None:
+async def storm(server: KafkaServer, topic_id: UUID, seed: int) -> None:
     owners: Owners = {}
     moved = 0
 
     async def one(rng: random.Random) -> Member:
         nonlocal moved
-        client = await RawClient.connect(door)
+        client = await RawClient.connect(server)
         for life in range(LIVES):
             member = Member(client, topic_id, owners)
             for _ in range(rng.randrange(2, BEATS_MAX)):
@@ -131,6 +131,6 @@ async def test_no_partition_has_two_owners(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
 
-    async with kafka_door(tmp_path) as door:
-        topic = await door.broker.topics.create("t", partitions=PARTITIONS)
-        await storm(door, topic.topic_id, seed)
+    async with running_kafka_server(tmp_path) as server:
+        topic = await server.broker.topics.create("t", partitions=PARTITIONS)
+        await storm(server, topic.topic_id, seed)

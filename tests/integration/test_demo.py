@@ -73,11 +73,11 @@ def interrupt(process: "subprocess.Popen[str]") -> tuple[str, str]:
 
 
 def test_one_document_for_programs() -> None:
-    told = document("--no-spark", "--duration", "2", "--rate", "300", "--seed", "5")
-    assert told["orders_written"] > 0
-    assert told["orders_in_topic"] == told["orders_written"]
-    assert (told["spark"], told["drained"], told["seed"]) == ("off", False, 5)
-    assert told["reminders_early"] == 0
+    reported = document("--no-spark", "--duration", "2", "--rate", "300", "--seed", "5")
+    assert reported["orders_written"] > 0
+    assert reported["orders_in_topic"] == reported["orders_written"]
+    assert (reported["spark"], reported["drained"], reported["seed"]) == ("off", False, 5)
+    assert reported["reminders_early"] == 0
 
 
 def test_ctrl_c_ends_everything_in_order(start: Any) -> None:

@@ -24,12 +24,12 @@ async def test_a_watch_survives_the_death_of_etcds_leader() -> None:
         revision = await store.compare_and_put("key0", b"0", 0)
         assert revision is not None
         changes = store.watch("", revision)
-        told: list[Changed] = []
+        reported: list[Changed] = []
 
         async def listen() -> None:
             async for change in changes:
-                told.append(change)
-                if len(told) == 40:
+                reported.append(change)
+                if len(reported) == 40:
                     return
 
         listening = asyncio.create_task(listen())
@@ -41,8 +41,8 @@ async def test_a_watch_survives_the_death_of_etcds_leader() -> None:
             assert await store.compare_and_put(f"key{number}", b"%d" % number, 0) is not None
         assert victim is not None
         await listening
-        assert [change.key for change in told] == [f"key{number}" for number in range(1, 41)]
-        assert [change.revision for change in told] == sorted({change.revision for change in told})
+        assert [change.key for change in reported] == [f"key{number}" for number in range(1, 41)]
+        assert [change.revision for change in reported] == sorted({change.revision for change in reported})
         await store.close()
 
     with running_etcd(members=3) as etcd:
@@ -78,7 +78,7 @@ async def test_history_that_etcd_forgot_is_a_gap() -> None:
             assert over(session)
             assert time.monotonic() - paused < ttl_ms / 1000
             etcd.members[0].resume()
-            # Whoever is over stays over, although etcd may have kept the key.
+            # A session that has ended stays ended, although etcd may have kept the key.
             await store.get("brokers/1")
             assert over(session)
         await store.close()

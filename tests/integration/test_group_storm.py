@@ -1,8 +1,8 @@
-"""Members that come and go all at once: nobody who is alive is ever told that it is unknown.
+"""Members join and leave at the same time: no live member ever gets UNKNOWN_MEMBER_ID.
 
-Each member does what clients do: it joins, syncs, sends heartbeats and commits, joins again when it is told of a
-rebalance, and leaves after a while to come back as somebody new. Being overtaken by a rebalance is part of that life;
-UNKNOWN_MEMBER_ID is not, for nobody here is late.
+Each member does what clients do: it joins, syncs, sends heartbeats and commits, joins again when it hears of a
+rebalance, and leaves after a while to return as a new member. Errors of a rebalance that overtakes it are allowed;
+UNKNOWN_MEMBER_ID is not, because no member is late.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.kafka_server import RawClient, kafka_door, request_part
+from tests.support.kafka_server import RawClient, request_part, running_kafka_server
 
 from tidemill.model.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress
 from tidemill.servers.kafka.listener import KafkaServer
@@ -33,10 +33,10 @@ OVERTAKEN = {RebalanceInProgress.code, IllegalGeneration.code}
 class Member:
     """One client of the group."""
 
-    def __init__(self, client: RawClient, rng: random.Random, told: Counter[tuple[int, int]]) -> None:
+    def __init__(self, client: RawClient, rng: random.Random, reported: Counter[tuple[int, int]]) -> None:
         self._client = client
         self._rng = rng
-        self._told = told
+        self._reported = reported
         self._id = ""
         self._generation = -1
         self._members: list[str] = []
@@ -100,17 +100,17 @@ class Member:
 
     async def _ask(self, key: int, version: int, **fields: Any) -> Any:
         answer = await self._client.ask(key, version, **fields)
-        self._told[key, getattr(answer, "error_code", 0)] += 1
+        self._reported[key, getattr(answer, "error_code", 0)] += 1
         return answer
 
 
-async def storm(door: KafkaServer, seed: int) -> Counter[tuple[int, int]]:
-    """How often which error was told by which API."""
-    told: Counter[tuple[int, int]] = Counter()
+async def storm(server: KafkaServer, seed: int) -> Counter[tuple[int, int]]:
+    """How often each API returned each error."""
+    reported: Counter[tuple[int, int]] = Counter()
 
     async def one(number: int) -> None:
-        client = await RawClient.connect(door)
-        member = Member(client, random.Random(seed + number), told)
+        client = await RawClient.connect(server)
+        member = Member(client, random.Random(seed + number), reported)
         for _ in range(LIVES):
             await member.live()
         await client.close()
@@ -118,20 +118,20 @@ async def storm(door: KafkaServer, seed: int) -> Counter[tuple[int, int]]:
     async with asyncio.TaskGroup() as group:
         for number in range(MEMBERS):
             group.create_task(one(number))
-    return told
+    return reported
 
 
-async def test_nobody_who_is_alive_is_unknown(tmp_path: Path) -> None:
+async def test_no_live_member_is_unknown(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
 
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t")
-        told = await storm(door, seed)
-        print(told)
-        assert told[BEAT, RebalanceInProgress.code] > 0, "the members have met"
-        assert told[LEAVE, 0] == MEMBERS * LIVES
-        (group_id,) = door.broker.groups.group_ids()
-        listed = door.broker.groups.listed(group_id)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t")
+        reported = await storm(server, seed)
+        print(reported)
+        assert reported[BEAT, RebalanceInProgress.code] > 0, "the members have met"
+        assert reported[LEAVE, 0] == MEMBERS * LIVES
+        (group_id,) = server.broker.groups.group_ids()
+        listed = server.broker.groups.listed(group_id)
         assert listed is not None
         assert listed.state.lower() == "empty"

@@ -290,7 +290,7 @@ def test_a_handler_that_is_none_and_a_second_run(broker: Broker, topic: str) -> 
     fill(broker, topic, 2)
     consumer = ParallelConsumer(config(broker, topic), [topic], workers=1, max_records=2)
     with pytest.raises(InvalidOption, match="is not a function"):
-        consumer.run(None)  # type: ignore[arg-type]  # what somebody may do without types
+        consumer.run(None)  # type: ignore[arg-type]  # possible without type checks
     consumer.run(lambda _: None)
     with pytest.raises(InvalidOption, match="has already run"):
         consumer.run(lambda _: None)

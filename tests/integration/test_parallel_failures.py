@@ -61,7 +61,7 @@ class Stubborn(Exception):
 
 
 def raise_stubborn(_: ParallelRecord) -> None:
-    raise Stubborn("nobody", "home")
+    raise Stubborn("no", "reply")
 
 
 def end_the_process(_: ParallelRecord) -> None:
@@ -91,9 +91,9 @@ def test_processes_handle_records_and_end(broker: Broker, topic: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("handler", "sentence"), [(raise_stubborn, "Stubborn.*nobody home"), (end_the_process, "a worker process died")]
+    ("handler", "sentence"), [(raise_stubborn, "Stubborn.*no reply"), (end_the_process, "a worker process died")]
 )
-def test_what_processes_cannot_say_is_told(
+def test_values_that_processes_cannot_send_are_reported(
     broker: Broker, topic: str, handler: Callable[[ParallelRecord], None], sentence: str
 ) -> None:
     fill(broker, topic, 1)
@@ -140,7 +140,7 @@ def forget_to_await(record: ParallelRecord) -> Any:
         (forget_to_await, "async def"),
     ],
 )
-def test_what_no_retry_would_mend_halts(
+def test_an_error_that_no_retry_fixes_halts(
     broker: Broker, topic: str, handler: Callable[[ParallelRecord], Any], sentence: str
 ) -> None:
     fill(broker, topic, 1)

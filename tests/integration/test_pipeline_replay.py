@@ -72,8 +72,10 @@ def rows_of(partition: int, offsets: range) -> pa.RecordBatch:
 
 def add(lake: Lake, batch: int, offsets: range) -> None:
     found = [rows_of(partition, offsets) for partition in range(PARTITIONS)]
-    told = stage_rows(StagedRows(str(lake.root), f"{batch:04}"), 0, found)
-    lake.commit(CommitStep("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], found[0].schema)
+    reported = stage_rows(StagedRows(str(lake.root), f"{batch:04}"), 0, found)
+    lake.commit(
+        CommitStep("q", batch), [LakeFile(**row) for each in reported for row in each.to_pylist()], found[0].schema
+    )
 
 
 def a_batch() -> bytearray | memoryview:
@@ -179,8 +181,8 @@ def test_a_topic_that_is_made_keeps_what_is_old_and_others_say_that_they_do_not(
     run = CommandLine(servers, capsys, monkeypatch)
     lake = open_lake(tmp_path / "old")
     rows = rows_of(0, range(5)).append_column("date", pa.array(["1970-01-01"] * 5))
-    told = stage_rows(StagedRows(str(lake.root), "0000", ("date",)), 0, [rows])
-    lake.commit(CommitStep("q", 0), [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
+    reported = stage_rows(StagedRows(str(lake.root), "0000", ("date",)), 0, [rows])
+    lake.commit(CommitStep("q", 0), [LakeFile(**row) for each in reported for row in each.to_pylist()], rows.schema)
     run.fine("topic", "create", "short", "--config", "retention.ms=1000")
     assert (
         "short deletes records older than retention.ms=1000"
@@ -197,7 +199,7 @@ def test_a_topic_that_is_made_keeps_what_is_old_and_others_say_that_they_do_not(
     )
 
 
-def test_what_a_replay_or_a_sink_notes_is_nobodys_lag(servers: str, lake: Lake) -> None:
+def test_offsets_of_a_replay_or_a_sink_are_not_lag(servers: str, lake: Lake) -> None:
     make_topic(servers, "noted", PARTITIONS)
     part = TopicPartition("noted", 0)
     with KafkaClient({"bootstrap.servers": servers}) as client:
@@ -222,5 +224,5 @@ def test_a_replay_can_be_stopped_can_begin_later_and_can_have_other_partitions(s
     expected = [b"%d-%d" % (partition, offset) for partition in range(PARTITIONS) for offset in range(10, 30)]
     assert sorted(committed(servers, "narrow")) == sorted(expected)
     with KafkaClient({"bootstrap.servers": servers}) as client:
-        anew = Replay(client, lake, ReplayRequest("narrow", since_ms=10_000, again=True))
-        assert (anew.run(lambda _: None), anew.older) == (60, 30)
+        again = Replay(client, lake, ReplayRequest("narrow", since_ms=10_000, again=True))
+        assert (again.run(lambda _: None), again.older) == (60, 30)

@@ -59,7 +59,7 @@ class Life:
 
 
 class Mortal(KafkaClient):
-    """A client that ends right before or right after one of its requests; whoever uses it dies there."""
+    """A client that ends right before or right after one of its requests; the code that uses it fails there."""
 
     def __init__(self, options: Mapping[str, str], last_step: int | None, life: Life | None = None) -> None:
         super().__init__(options)
@@ -239,7 +239,7 @@ def test_only_what_may_be_open_is_looked_for(sink: Sink) -> None:
     assert looks_around(sink, process=0)  # the micro-batch that it has just begun was not
     sink.run(1, tasks=2)
     assert looks_around(sink, process=1)  # another driver, which knows nothing
-    assert looks_around(sink, process=0)  # somebody else was here
+    assert looks_around(sink, process=0)  # another process was here
     sink.run(2, tasks=2)
     with sink.driver() as client:
         abandon(client, sink.name)
@@ -287,21 +287,21 @@ def test_more_tasks_than_before_die_undecided(sink: Sink) -> None:
 def test_a_driver_that_comes_back_from_the_dead_changes_nothing(sink: Sink) -> None:
     with sink.driver() as zombie:
         plan = begin(zombie, sink.name)
-        told = sink.write(zombie, plan, 0, tasks=3)
+        reported = sink.write(zombie, plan, 0, tasks=3)
         sink.run(0, tasks=2)
         with pytest.raises(SinkFenced, match="the transaction of task 0 was aborted"):
-            commit(zombie, plan, told, QUERY, 0)
-        abort(zombie, told)
+            commit(zombie, plan, reported, QUERY, 0)
+        abort(zombie, reported)
     assert visible(sink) == expected(1)
 
 
-def test_a_driver_that_lost_its_seat_cannot_decide(sink: Sink) -> None:
+def test_a_fenced_driver_cannot_decide(sink: Sink) -> None:
     with sink.driver() as first, sink.driver() as second:
         plan = begin(first, sink.name)
         first.init_producer(sink.name)  # the second driver begins, and has not come to the tasks' ids yet
-        told = sink.write(first, plan, 0, tasks=2)
+        reported = sink.write(first, plan, 0, tasks=2)
         with pytest.raises(SinkFenced, match="another driver of the same query has taken over"):
-            commit(first, plan, told, QUERY, 0)
+            commit(first, plan, reported, QUERY, 0)
         assert visible(sink) == []
         abandon(second, sink.name)
     assert nothing_open(sink)
@@ -322,9 +322,9 @@ def decided_and_dead(sink: Sink, batch: int, tasks: int, ended: int) -> None:
 
     with Stopping(sink.options.client, None) as client:
         plan = begin(client, sink.name)
-        told = sink.write(client, plan, batch, tasks)
+        reported = sink.write(client, plan, batch, tasks)
         with pytest.raises(Died):
-            commit(client, plan, told, QUERY, batch)
+            commit(client, plan, reported, QUERY, batch)
 
 
 def give_up(sink: Sink, tasks: int) -> None:
@@ -356,7 +356,7 @@ def test_a_decision_that_timed_out_in_part_is_filled_up_by_the_same_tasks(sink: 
     assert visible(sink) == expected(2)
 
 
-def test_transactions_that_are_lost_during_the_commit_are_told(sink: Sink) -> None:
+def test_transactions_that_are_lost_during_the_commit_are_reported(sink: Sink) -> None:
     class Robbed(Mortal):
         def commit_offsets_in(self, *arguments: Any) -> None:
             super().commit_offsets_in(*arguments)
@@ -364,9 +364,9 @@ def test_transactions_that_are_lost_during_the_commit_are_told(sink: Sink) -> No
 
     with Robbed(sink.options.client, None) as client:
         plan = begin(client, sink.name)
-        told = sink.write(client, plan, 0, tasks=2)
+        reported = sink.write(client, plan, 0, tasks=2)
         with pytest.raises(PipelineError, match="the broker aborted transactions after they were decided"):
-            commit(client, plan, told, QUERY, 0)
+            commit(client, plan, reported, QUERY, 0)
     sink.run(0, tasks=2)
     assert visible(sink) == expected(1)
 
@@ -408,8 +408,8 @@ def test_a_new_query_of_the_same_sink_begins_at_its_own_first_micro_batch(sink: 
     with sink.driver() as client:
         plan = begin(client, sink.name)
         of = ("another-query", 0)
-        told = write_micro_batch(client, sink.options, plan, TaskAttempt(0), [rows(1, 0, 1)], of=of)
-        commit(client, plan, [told], *of)
+        reported = write_micro_batch(client, sink.options, plan, TaskAttempt(0), [rows(1, 0, 1)], of=of)
+        commit(client, plan, [reported], *of)
     assert visible(sink) == expected(2)
 
 

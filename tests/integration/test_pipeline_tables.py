@@ -1,4 +1,4 @@
-"""Micro-batches into tables, on a real engine in a process of its own: every row once, whoever dies where."""
+"""Micro-batches into tables, on a real engine in a process of its own: every row once, wherever a process dies."""
 
 import json
 import subprocess
@@ -132,16 +132,16 @@ def test_a_table_of_the_users_own_with_partitions(address: TableAddress, stage: 
     assert found(address, stage) == expected(2)
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
-    nobody = parse_address("http://127.0.0.1:1/shop")
+def test_a_missing_server_gives_an_error_of_one_line() -> None:
+    unreachable = parse_address("http://127.0.0.1:1/shop")
     with pytest.raises(PipelineError) as caught:
-        TargetTable(nobody, stage_of("shop", "t", "q"))
+        TargetTable(unreachable, stage_of("shop", "t", "q"))
     why = "no answer (Connection refused); check that the server runs and that the address is right"
     assert str(caught.value) == f"ClickHouse at 127.0.0.1:1: {why}"
 
 
 def test_the_embedded_engine(tmp_path: Path) -> None:
     command: list[Any] = [sys.executable, "-c", EMBEDDED, tmp_path / "shop"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout) == ["2"]
+    reported = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert reported.returncode == 0, reported.stderr
+    assert json.loads(reported.stdout) == ["2"]

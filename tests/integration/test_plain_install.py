@@ -40,7 +40,7 @@ def plain(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
 
 
 PIPELINES = "error: pipelines need pyspark: pip install 'tidemill[spark]'"
-NO_DOORS = "--kafka 127.0.0.1:0 --grpc 127.0.0.1:0 --http none"
+SERVER_FLAGS = "--kafka 127.0.0.1:0 --grpc 127.0.0.1:0 --http none"
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ NO_DOORS = "--kafka 127.0.0.1:0 --grpc 127.0.0.1:0 --http none"
         ("pipeline replay lake/orders --to again", FAILED, PIPELINES),
         ("pipeline latest orders --to tables", FAILED, PIPELINES),
         ("pipeline report --to report", FAILED, PIPELINES),
-        (f"serve {NO_DOORS} --timelines postgresql://127.0.0.1:1/x", FAILED, "pip install 'tidemill[postgres]'"),
-        (f"serve {NO_DOORS} --coordination etcd://127.0.0.1:1", FAILED, "pip install 'tidemill[cluster]'"),
-        (f"serve {NO_DOORS} --streams chdb:", FAILED, "pip install 'tidemill[clickhouse]'"),
+        (f"serve {SERVER_FLAGS} --timelines postgresql://127.0.0.1:1/x", FAILED, "pip install 'tidemill[postgres]'"),
+        (f"serve {SERVER_FLAGS} --coordination etcd://127.0.0.1:1", FAILED, "pip install 'tidemill[cluster]'"),
+        (f"serve {SERVER_FLAGS} --streams chdb:", FAILED, "pip install 'tidemill[clickhouse]'"),
     ],
 )
 def test_what_is_missing_is_one_line(tmp_path: Path, words: str, code: int, line: str) -> None:

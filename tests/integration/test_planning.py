@@ -1,4 +1,4 @@
-"""What a query reads next, as a real broker tells it, without Spark."""
+"""What a query reads next, planned from the offsets of a real broker, without Spark."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The raw client against a running broker, beside other people's clients."""
+"""The Kafka client against a running broker, next to other clients."""
 
 import random
 import socket
@@ -63,7 +63,7 @@ def client(broker: Broker) -> Iterator[KafkaClient]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """An address that is taken and where nobody listens."""
+    """An address that is bound, without a listener."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
@@ -92,7 +92,7 @@ def test_batches_go_in_and_come_out(client: KafkaClient, topic: str) -> None:
     assert values_in(client, there) == ["x"]
 
 
-def test_a_batch_nobody_answers_for_arrives_too(client: KafkaClient, topic: str) -> None:
+def test_a_batch_without_a_response_arrives_too(client: KafkaClient, topic: str) -> None:
     here = TopicPartition(topic, 0)
     client.produce(here, batch("a"), acks=0)
     eventually(lambda: client.list_offsets({here: LATEST})[here].offset == 1)
@@ -235,7 +235,7 @@ def test_a_writer_whose_id_was_taken_over_is_fenced(client: KafkaClient, topic: 
     assert values_in(client, here, committed=True) == []
 
 
-def test_open_transactions_are_told_by_brokers_that_can(
+def test_open_transactions_are_reported_by_brokers_that_can(
     client: KafkaClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, prefix = TopicPartition(topic, 0), uuid4().hex
@@ -329,16 +329,16 @@ def test_what_is_wrong_is_one_line(client: KafkaClient, topic: str) -> None:
         ),
     ]
     for kind, line, call in cases:
-        with pytest.raises(kind) as told:
+        with pytest.raises(kind) as reported:
             call()
-        assert str(told.value).startswith(line)
-        assert "\n" not in str(told.value)
+        assert str(reported.value).startswith(line)
+        assert "\n" not in str(reported.value)
 
 
-def test_an_address_where_nobody_listens_is_named(silent: str) -> None:
-    with KafkaClient({"bootstrap.servers": silent, **QUICK}) as raw, pytest.raises(BrokerUnreachable) as told:
+def test_an_address_without_a_listener_is_named(silent: str) -> None:
+    with KafkaClient({"bootstrap.servers": silent, **QUICK}) as raw, pytest.raises(BrokerUnreachable) as reported:
         raw.topics()
-    assert str(told.value) == f"no broker answers at {silent}: connection refused"
+    assert str(reported.value) == f"no broker answers at {silent}: connection refused"
 
 
 def test_the_first_address_that_answers_is_enough(broker: Broker, silent: str) -> None:

@@ -249,9 +249,9 @@ HOSTILE = (
 @pytest.mark.parametrize("world", ["segments:"], indirect=True)
 @pytest.mark.parametrize("sql", HOSTILE, ids=lambda sql: ascii(sql[:40]))
 def test_hostile_questions_are_refused(world: World, sql: str, tmp_path: Path) -> None:
-    told = world.refused(sql.format(tmp_path))
-    assert told
-    assert "Traceback" not in told
+    reported = world.refused(sql.format(tmp_path))
+    assert reported
+    assert "Traceback" not in reported
     assert not (tmp_path / "evil").exists()
     assert world.ask("SELECT count() FROM messages WHERE topic = 'audit'") == [[1]]
 
@@ -272,6 +272,8 @@ def test_limits_have_names(world: World, sql: str, limit: str) -> None:
 def test_the_time_is_limited() -> None:
     settings = {"tidemill.sql.timeout.ms": "3000"}
     with Broker(process=True, flags={"streams": "memory:", "grpc": "none"}, settings=settings) as broker:
-        told = World(broker).refused("SELECT count() FROM numbers(1000000000000) WHERE NOT ignore(sipHash64(number))")
-        assert told == "the query took longer than tidemill.sql.timeout.ms allows"
+        reported = World(broker).refused(
+            "SELECT count() FROM numbers(1000000000000) WHERE NOT ignore(sipHash64(number))"
+        )
+        assert reported == "the query took longer than tidemill.sql.timeout.ms allows"
         assert World(broker).ask("SELECT count() FROM messages") == [[0]]

@@ -115,14 +115,14 @@ def test_a_broker_that_runs_is_not_started_again() -> None:
         produce(broker, "orders", b"1")
 
 
-def test_a_process_that_ends_by_itself_is_told() -> None:
+def test_a_process_that_ends_by_itself_is_reported() -> None:
     child = Child({"data-dir": "/proc/none", "kafka": "127.0.0.1:0", "grpc": "none", "http": "none"}, {})
     with pytest.raises(ChildFailed, match="cannot be used"):
         child.start()
     child.stop()
 
 
-def test_a_process_that_was_killed_by_others_is_told(tmp_path: Path) -> None:
+def test_a_process_that_was_killed_by_others_is_reported(tmp_path: Path) -> None:
     child = Child({"data-dir": str(tmp_path), "kafka": "127.0.0.1:0", "grpc": "none", "http": "none"}, {})
     child.start()
     os.kill(child.pid, signal.SIGKILL)
@@ -152,7 +152,7 @@ def test_every_test_finds_the_broker_new(tidemill_broker: Broker, attempt: int) 
     assert consume(tidemill_broker, "orders", 1) == [b"%d" % attempt]
 
 
-def test_time_passes_when_it_is_told_to() -> None:
+def test_time_passes_when_the_test_advances_it() -> None:
     with Broker() as broker, Timeline(broker.grpc, "reminders") as reminders:
         reminders.create(lease_ms=60_000)
         reminders.schedule([Message(b"tea", time.time() + HOUR_S), Message(b"tomorrow", time.time() + 24 * HOUR_S)])
@@ -190,7 +190,7 @@ def test_the_clock_of_another_process_is_out_of_reach() -> None:
         broker.advance(1)
 
 
-def test_a_broker_that_is_paused_answers_nobody_and_then_everybody() -> None:
+def test_a_paused_broker_answers_all_requests_after_it_resumes() -> None:
     with Broker(process=True) as broker, Timeline(broker.grpc, "reminders") as reminders:
         reminders.create()
         broker.pause()

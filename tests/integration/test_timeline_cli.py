@@ -34,8 +34,8 @@ def run(broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def command(*words: str) -> tuple[int, str, str]:
         code = main(list(words))
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        reported = capsys.readouterr()
+        return code, reported.out, reported.err
 
     return command
 
@@ -102,7 +102,7 @@ def test_list_count_describe_cancel_move(run: Run, name: str) -> None:
     assert run("timeline", "list", name) == (0, "", f"{name} has no such messages\n")
 
 
-def test_an_id_that_exists_is_told_and_kept(run: Run, name: str) -> None:
+def test_an_id_that_exists_is_reported_and_kept(run: Run, name: str) -> None:
     words = ("schedule", name, "--id", "xmas", "cook", "--at")
     for _ in range(2):  # the same again is no news
         assert run(*words, "2099-12-24T18:00:00Z") == (0, "xmas\n", "")
@@ -110,12 +110,12 @@ def test_an_id_that_exists_is_told_and_kept(run: Run, name: str) -> None:
     assert (code, out) == (0, "xmas\n")
     assert "xmas already exists, due 2099-12-24T18:00:00.000Z; nothing changed" in err
     assert f"tidemill timeline move {name} xmas" in err
-    told = json.loads(run(*words, "2099-12-31T18:00:00Z", "--json")[1])
-    assert told == {"ids": ["xmas"], "existing": [{"id": "xmas", "due": "2099-12-24T18:00:00.000Z"}]}
+    reported = json.loads(run(*words, "2099-12-31T18:00:00Z", "--json")[1])
+    assert reported == {"ids": ["xmas"], "existing": [{"id": "xmas", "due": "2099-12-24T18:00:00.000Z"}]}
     assert json.loads(run("timeline", "list", name, "--json")[1])[0]["due"] == "2099-12-24T18:00:00.000Z"
 
 
-def test_all_messages_that_cannot_be_cancelled_are_told(run: Run, name: str) -> None:
+def test_all_messages_that_cannot_be_cancelled_are_reported(run: Run, name: str) -> None:
     run("schedule", name, "--in", "1h", "--id", "here", "x")
     code, _, err = run("timeline", "cancel", name, "gone", "here", "lost")
     assert code == 1
@@ -131,7 +131,7 @@ def test_all_messages_that_cannot_be_cancelled_are_told(run: Run, name: str) -> 
 def test_who_is_stopped_gives_back_what_was_not_shown(
     broker: Broker, name: str, number: int, more: list[str], code: int
 ) -> None:
-    total, body = 200, b"x" * 4_000  # far more than a pipe that nobody reads can take: the worker stops in the middle
+    total, body = 200, b"x" * 4_000  # far more than fits into a pipe without a reader: the worker stops in the middle
     with Timeline(broker.grpc, name) as timeline:
         timeline.schedule([Message(body, 0.0) for _ in range(total)])
         words = [sys.executable, "-m", "tidemill", "timeline", "work", name, "--address", broker.grpc]
@@ -224,7 +224,7 @@ def test_no_broker(run: Run) -> None:
     assert err == "error: no broker answers at 127.0.0.1:1; start one with: tidemill serve\n"
 
 
-def test_another_door_than_grpcs(run: Run, broker: Broker) -> None:
+def test_a_server_other_than_grpc(run: Run, broker: Broker) -> None:
     for command in ("count x", "work x"):
         code, _, err = run("timeline", *command.split(), "--address", broker.bootstrap_servers)
         assert code == 1

@@ -185,7 +185,7 @@ def test_unknown_names(broker: Broker) -> None:
         opened.create()
 
 
-def test_wrong_types_and_a_closed_timeline_are_told(broker: Broker, timeline: Timeline) -> None:
+def test_wrong_types_and_a_closed_timeline_give_errors(broker: Broker, timeline: Timeline) -> None:
     for wrong in (Message("text", 0), Message(b"x", "soon"), Message(b"x", 0, id=7), Message(b"x", 0, key="k")):  # type: ignore[arg-type] # what is tested
         with pytest.raises(TypeError, match="body and key must be bytes"):
             timeline.schedule([wrong])
@@ -229,8 +229,8 @@ def test_an_asyncio_timeline_belongs_to_its_loop(broker: Broker, timeline: Timel
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2", "nowhere.invalid:6174"])
-def test_nobody_there(address: str) -> None:
-    """An address where nobody ever answered is told long before the patience for a restart is over."""
+def test_no_server_there(address: str) -> None:
+    """An address without a server is reported long before the time limit for a restart ends."""
     began = time.monotonic()
     line = f"no broker answers at {address.replace(',', ', ')}[:;] "
     with Timeline(address, name="x", timeout_ms=120_000, connect_timeout_ms=100) as opened:
@@ -242,13 +242,13 @@ def test_nobody_there(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:6174,nowhere"])
-def test_what_is_no_address_is_told_at_once(address: str) -> None:
+def test_an_invalid_address_is_reported_at_once(address: str) -> None:
     with pytest.raises(InvalidClientOption, match=r"^address(: '.+' is not host:port| is empty)"):
         Timeline(address, name="x")
 
 
 def test_a_broker_that_restarts_is_waited_for() -> None:
-    """The connect timeout is for addresses where nobody ever answered: here it is over at once."""
+    """The connect timeout is for addresses that never answered: here it ends at once."""
     with Broker(process=True) as own, Timeline(own.grpc, "t", connect_timeout_ms=1) as opened:
         opened.create()
         own.kill()
@@ -368,7 +368,7 @@ print(timeline.count())
 """
 
 
-def test_a_forked_child_is_told_instead_of_waiting_for_ever(broker: Broker, timeline: Timeline) -> None:
+def test_a_forked_child_gets_an_error_instead_of_waiting_for_ever(broker: Broker, timeline: Timeline) -> None:
     words = [sys.executable, "-c", FORKING, broker.grpc, timeline.name]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=60)
     old, new, count = ran.stdout.splitlines()

@@ -48,24 +48,24 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
     with Timeline(broker.grpc, "line") as timeline:
         timeline.create(lease_ms=60_000)
         timeline.schedule([Message(b"held", 0.0), Message(b"waiting", time.time() + 3)])
-        told: list[ClockState] = []
-        work = timeline.work(consumer_id="w", idle_ms=60_000, on_clock=told.append)
+        reported: list[ClockState] = []
+        work = timeline.work(consumer_id="w", idle_ms=60_000, on_clock=reported.append)
         held = next(work)
         wall.ahead_ns = jump_s * 1_000_000_000
         eventually(lambda: health(broker)["state"] == "degraded")
         assert "the wall clock jumped" in str(health(broker)["reasons"])
         assert 'tidemill_timelines_state{state="degraded"} 1' in metrics(broker)
-        eventually(lambda: bool(told))
-        assert told[0].in_doubt
-        assert "the wall clock jumped" in str(told[0].reasons)
-        held.complete()  # its lease is as live as before: it is measured by the clock that nobody sets
+        eventually(lambda: bool(reported))
+        assert reported[0].in_doubt
+        assert "the wall clock jumped" in str(reported[0].reasons)
+        held.complete()  # its lease is as live as before: it is measured by the clock that cannot be set
         timeline.schedule([Message(b"overdue", 0.0)])
         time.sleep(0.5)  # long enough for a delivery that must not happen
         assert timeline.count("leased") == 0
         wall.ahead_ns = 0
         eventually(lambda: health(broker)["state"] == "healthy")
         assert 'tidemill_timelines_state{state="healthy"} 1' in metrics(broker)
-        eventually(lambda: told[-1] == ClockState(in_doubt=False))
+        eventually(lambda: reported[-1] == ClockState(in_doubt=False))
         for lease in (next(work), next(work)):
             assert time.time() >= lease.due.timestamp()
             lease.complete()

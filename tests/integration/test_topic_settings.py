@@ -168,13 +168,13 @@ def test_counts_of_partitions_are_bounded(admin: AdminClient, partitions: int, e
 def test_no_topic_comes_by_itself_where_that_is_off(broker: Broker, admin: AdminClient) -> None:
     failures: list[str] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 2_000})
-    producer.produce("nobody-made-it", b"v", on_delivery=lambda error, _: failures.append(error.name()))
+    producer.produce("never-created", b"v", on_delivery=lambda error, _: failures.append(error.name()))
     assert producer.flush(WAIT_S) == 0
     assert len(failures) == 1
-    assert "nobody-made-it" not in admin.list_topics(timeout=WAIT_S).topics
+    assert "never-created" not in admin.list_topics(timeout=WAIT_S).topics
 
 
-def test_clients_go_on_with_a_topic_that_was_made_anew(broker: Broker, admin: AdminClient) -> None:
+def test_clients_continue_with_a_topic_that_was_created_again(broker: Broker, admin: AdminClient) -> None:
     """A producer and a group that know the old topic find the new one of that name by themselves."""
     create(admin, "renewed")
     stop, old, new = threading.Event(), threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""BrokerService and its clients against a real broker, beside clients of Kafka: both directions, groups, faults."""
+"""BrokerService and its clients against a real broker, next to clients of Kafka: both directions, groups, faults."""
 
 import asyncio
 import os
@@ -104,12 +104,12 @@ def test_kafka_reads_what_was_sent_where_librdkafka_would_have_put_it(broker: Br
         assert (record.partition(), record.offset()) == (place.partition, place.offset)
         assert record.timestamp()[1] == 1_234
     assert read[b"tombstone"].value() is None
-    told: list[confluent_kafka.Message] = []
+    reported: list[confluent_kafka.Message] = []
     kafka = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "consistent"})
     for key in keys:
-        kafka.produce(topic, key=key, value=b"", on_delivery=lambda _, message: told.append(message))
+        kafka.produce(topic, key=key, value=b"", on_delivery=lambda _, message: reported.append(message))
     assert kafka.flush(PATIENCE_S) == 0
-    assert {one.key(): one.partition() for one in told} == {
+    assert {one.key(): one.partition() for one in reported} == {
         key: place.partition for key, place in zip(keys, places, strict=False)
     }
 
@@ -155,7 +155,7 @@ def test_records_without_a_key_take_turns(broker: Broker, topic: str) -> None:
     assert counts == {0: 10, 1: 10, 2: 10, 3: 10}
 
 
-def test_what_cannot_be_delivered_is_told_and_the_rest_arrives(broker: Broker, topic: str) -> None:
+def test_undeliverable_messages_are_reported_and_the_rest_arrives(broker: Broker, topic: str) -> None:
     producer = TopicProducer(broker.grpc, topic, partitions=1)
     before = producer.send(b"before")
     large = producer.send(bytes(2_000_000))
@@ -164,7 +164,7 @@ def test_what_cannot_be_delivered_is_told_and_the_rest_arrives(broker: Broker, t
         producer.flush()
     assert isinstance(large.exception(), MessageTooLarge)
     assert (before.result().offset, after.result().offset) == (0, 1)
-    producer.flush()  # told once
+    producer.flush()  # reported once
     with pytest.raises(TypeError, match="the key must be bytes"):
         producer.send(b"", "text")  # type: ignore[arg-type]
     nowhere = producer.send(b"", partition=7)
@@ -175,7 +175,7 @@ def test_what_cannot_be_delivered_is_told_and_the_rest_arrives(broker: Broker, t
         producer.send(b"")
 
 
-def test_a_topic_that_cannot_be_is_told_to_every_record(broker: Broker) -> None:
+def test_an_invalid_topic_is_reported_for_every_record(broker: Broker) -> None:
     with pytest.raises(InvalidTopic, match="'no/topic' is not a topic name"):
         TopicProducer(broker.grpc, "no/topic")
     producer = TopicProducer(broker.grpc, "no-topic", settings={"retention.hours": "1"})
@@ -186,7 +186,7 @@ def test_a_topic_that_cannot_be_is_told_to_every_record(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("limit", ["delivery_timeout_ms", "connect_timeout_ms"])
-def test_nobody_there(limit: str) -> None:
+def test_no_server_there(limit: str) -> None:
     options: dict[str, Any] = {"connect_timeout_ms": 60_000, limit: 300}
     producer = TopicProducer("127.0.0.1:1", "t", **options)
     sent = producer.send(b"x")
@@ -196,7 +196,7 @@ def test_nobody_there(limit: str) -> None:
     producer.close()
 
 
-def test_a_consumer_of_nobody_is_told(topic: str) -> None:
+def test_an_unknown_consumer_is_reported(topic: str) -> None:
     with (
         Consumer("127.0.0.1:1,nowhere.invalid:2", group=topic, topics=topic, connect_timeout_ms=100) as consumer,
         pytest.raises(BrokerUnreachable, match=r"no broker answers at 127\.0\.0\.1:1, nowhere\.invalid:2"),
@@ -281,7 +281,7 @@ def test_two_members_share_a_group_that_kafkas_tools_see_and_one_takes_over(brok
             members = admin.describe_consumer_groups([topic])[topic].result(PATIENCE_S).members
             return sorted(member.client_id for member in members)
 
-        # librdkafka may ask for a classic group before it has heard what the broker can do: it is told "dead" then.
+        # librdkafka may describe a classic group before it knows the APIs of the broker. The response is "dead" then.
         eventually(lambda: seen() == ["one", "two"])
         here = take(first, 100)
         first.close()
@@ -330,7 +330,7 @@ async def test_a_commit_that_is_under_way_when_the_consumer_closes_is_not_lost(b
     assert committed(broker, topic, topic, 1) == [10]
 
 
-async def test_who_closes_while_the_group_rebalances_commits_under_the_epoch_it_was_not_told(
+async def test_a_consumer_that_closes_during_a_rebalance_commits_under_the_new_epoch(
     broker: Broker, topic: str
 ) -> None:
     with TopicProducer(broker.grpc, topic, partitions=2) as producer:
@@ -495,10 +495,10 @@ def test_topics_and_metadata(broker: Broker, topic: str, stub: generated.BrokerS
     made = stub.CreateTopic(wire.CreateTopicRequest(name=topic, partitions=2, settings={"retention.ms": "60000"}))
     assert (len(made.partitions), dict(made.settings)) == (2, {"retention.ms": "60000"})
     assert topic in {one.name for one in stub.ListTopics(wire.ListTopicsRequest()).topics}
-    told = stub.GetMetadata(wire.GetMetadataRequest(topics=[topic, "not-there"]))
-    assert [one.name for one in told.topics] == [topic]
-    assert [(one.node_id, one.address) for one in told.brokers] == [(0, broker.grpc)]
-    assert [one.leader for one in told.topics[0].partitions] == [0, 0]
+    reported = stub.GetMetadata(wire.GetMetadataRequest(topics=[topic, "not-there"]))
+    assert [one.name for one in reported.topics] == [topic]
+    assert [(one.node_id, one.address) for one in reported.brokers] == [(0, broker.grpc)]
+    assert [one.leader for one in reported.topics[0].partitions] == [0, 0]
     stub.DeleteTopic(wire.DeleteTopicRequest(name=topic))
     assert topic not in {one.name for one in stub.ListTopics(wire.ListTopicsRequest()).topics}
 

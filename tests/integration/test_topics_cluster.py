@@ -58,8 +58,8 @@ def topic_on(broker: Broker, partitions: int, copies: int) -> str:
 
 def leaders(broker: Broker, topic: str) -> list[int]:
     with grpc.insecure_channel(broker.grpc) as channel:
-        told = generated.BrokerServiceStub(channel).GetMetadata(wire.GetMetadataRequest(topics=[topic])).topics
-    return [one.leader for topic_ in told for one in topic_.partitions]
+        reported = generated.BrokerServiceStub(channel).GetMetadata(wire.GetMetadataRequest(topics=[topic])).topics
+    return [one.leader for topic_ in reported for one in topic_.partitions]
 
 
 def settled(brokers: dict[int, Broker], topic: str, partitions: int) -> None:
@@ -136,7 +136,7 @@ def test_a_group_is_shared_through_different_brokers(brokers: dict[int, Broker])
 
 
 def test_partitions_have_their_turns_wherever_their_leaders_are(brokers: dict[int, Broker]) -> None:
-    """Whoever coordinates the group reads its own partitions quicker than those of others; all have much to tell."""
+    """The coordinator reads its own partitions faster than those of other brokers; all have many records."""
     each = 600
     topic = topic_on(brokers[1], 3, 1)
     settled(brokers, topic, 3)
@@ -150,7 +150,7 @@ def test_partitions_have_their_turns_wherever_their_leaders_are(brokers: dict[in
     assert max(found.values()) < each, f"{found}: one was read to its end while others waited"
 
 
-def test_a_partition_without_a_leader_holds_nobody_else_up(brokers: dict[int, Broker]) -> None:
+def test_a_partition_without_a_leader_delays_no_other(brokers: dict[int, Broker]) -> None:
     """Were it waited for before each of these answers, they would take minutes."""
     count = 50
     topic = topic_on(brokers[1], 3, 1)

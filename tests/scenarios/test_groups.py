@@ -50,7 +50,7 @@ class Play(Stage):
             said: list[str] = getattr(self, f"do_{verb}")(*words)
         except TidemillError as error:
             said = [type(error).__name__]
-        return said + [f"{name}: {self._in_words(answer)}" for name, answer in self.told()]
+        return said + [f"{name}: {self._in_words(answer)}" for name, answer in self.reported()]
 
     def _name(self, member_id: str) -> str:
         return next((name for name, client in self.clients.items() if client.member_id == member_id), member_id)
@@ -84,7 +84,7 @@ class Play(Stage):
     def do_enter(self, name: str, *words: str) -> list[str]:
         options = self._join_options(words)
         self.join("g", name, **options)  # type: ignore[arg-type]  # join's own options
-        self.told()
+        self.reported()
         return self.do_join(name, *words)
 
     def do_sync(self, name: str, *words: str) -> list[str]:
@@ -154,10 +154,10 @@ class Play(Stage):
         if group is not None and group.kind == "consumer":
             consumers = describe_consumers(self.shard, "g")
             members = " ".join(f"{self._name(each.member_id)}@{each.epoch}" for each in consumers.members)
-            return [f"{consumers.state}, epoch {consumers.epoch}, {consumers.assignor}: {members or 'nobody'}"]
+            return [f"{consumers.state}, epoch {consumers.epoch}, {consumers.assignor}: {members or 'none'}"]
         classic = describe(self.shard, "g")
         members = " ".join(self._name(each.member_id) for each in classic.members)
-        return [f"{classic.state}: {members or 'nobody'}"]
+        return [f"{classic.state}: {members or 'none'}"]
 
     def do_delete(self) -> list[str]:
         self.perform("g", lambda _now: self.shard.delete("g"))

@@ -5,7 +5,7 @@
 > write ID PID/EPOCH PARTITION             whether a transactional batch may be appended there
 > end ID PID/EPOCH commit|abort [v5]       the identity for the next transaction
 > markers ID                               the markers that are due; then they are written
-> wait MS                                  the time passes; ids that time out are told
+> wait MS                                  the time passes; ids that time out are printed
 > crash                                    the coordinator forgets all but its journal
 > show ID                                  the state
 > set ID PID/EPOCH                         put an id at an epoch that would take long to reach
@@ -28,7 +28,7 @@ TIMEOUT_MS = 60_000
 
 
 class Stage:
-    """The pure core, with a journal beside it."""
+    """The pure core, with a journal."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -83,9 +83,9 @@ class Stage:
         if not known.state.preparing:
             return ["nothing to mark"]
         wish = "commit" if known.commits else "abort"
-        told = [f"{where} {text(known.identity)} {wish}" for where in sorted(known.partitions)]
+        reported = [f"{where} {text(known.identity)} {wish}" for where in sorted(known.partitions)]
         self.apply(Decision(rules.complete(known, self.now_ms)))
-        return told or ["no partition"]
+        return reported or ["no partition"]
 
     def do_wait(self, span_ms: str) -> list[str]:
         self.now_ms += int(span_ms)

@@ -297,7 +297,7 @@ class Node(Endpoint):
         try:
             info: PartitionInfo = await self.world.ask_coordination(self.node_id, work, 0.5)
         except TimeoutError:
-            raise RequestTimedOut("nobody knows whether the set was changed") from None
+            raise RequestTimedOut("it is unknown whether the set was changed") from None
         return info
 
     async def _connect(self, leader: int) -> "SimLink":

@@ -111,7 +111,7 @@ async def test_a_flipped_bit_is_never_served(clean: bool) -> None:
         await run(seed)
 
 
-async def test_flipped_bits_beside_the_log_change_nothing() -> None:
+async def test_flipped_bits_outside_of_the_log_change_nothing() -> None:
     async def run(seed: int) -> None:
         random = Random(seed)
         disk = SimDisk(random)
@@ -273,7 +273,7 @@ async def test_transactions_end_on_a_full_disk() -> None:
 
 
 class ManyHands(SimDisk):
-    """A disk whose threads have all done their work before anybody hears of it."""
+    """A disk whose threads have all done their work before the caller hears of it."""
 
     async def aside(self, call: Callable[[], T]) -> T:
         try:
@@ -295,7 +295,7 @@ async def test_logs_that_find_the_disk_full_together_all_leave_a_checkpoint() ->
     assert [CHECKPOINT in disk.list(f"t/{index}") for index in range(4)] == [True] * 4
 
 
-async def test_on_a_full_disk_removed_files_wait_for_nobody() -> None:
+async def test_on_a_full_disk_removed_files_are_deleted_at_once() -> None:
     disk = SimDisk(Random(11), quota_bytes=40_000)
     store = SegmentStore(disk, reserve_bytes=4_000)
     settings = parse({"segment.bytes": "4096", "file.delete.delay.ms": "3600000"})
@@ -422,7 +422,7 @@ async def test_readers_see_what_is_written_while_its_producer_still_waits_for_th
 
 
 class SlowFlushDisk(SimDisk):
-    """A disk whose next flush is done at once and told late."""
+    """A disk whose next flush is done at once and reported late."""
 
     def __init__(self) -> None:
         super().__init__(Random(5))

@@ -63,7 +63,7 @@ async def test_a_cut_reads_only_what_it_cuts(cut_to: int) -> None:
     fresh = Counting(Random(2))
     again = await filled(fresh)
     await again.follower.truncate(cut_to)
-    assert known(log) == known(again), "nobody is forgotten who wrote before the cut"
+    assert known(log) == known(again), "every producer that wrote before the cut is known"
     disk.read_bytes = 0
     await log.follower.truncate(cut_to - 2)
     assert disk.read_bytes < whole / 3, "the second cut finds what the first one knew"

@@ -1,4 +1,4 @@
-"""Transactions over a broker that is stopped at an operation of its disk: each one is whole or absent, as it was told.
+"""Transactions over a broker that is stopped at an operation of its disk: each one is whole or absent.
 
 A history of transactions, each over three partitions and the offsets of a group, runs on a broker whose disk stops at
 one operation. The next broker finishes what was prepared and, when its time is over, aborts what was open. Then every
@@ -40,8 +40,8 @@ TURNS_MAX = 20_000
 SETTINGS = broker_settings.parse({"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"})
 
 
-class Told(NamedTuple):
-    """What producers asked for, and what they were told."""
+class Reported(NamedTuple):
+    """What producers asked for, and the responses."""
 
     asked: set[int]
     committed: set[int]
@@ -59,7 +59,7 @@ class Node:
             BrokerEnvironment(coordination, topics, clock, lambda: UUID(int=ids.getrandbits(128))), SETTINGS
         )
 
-    async def write(self, name: str, number: int, told: Told, *, bump: bool) -> None:
+    async def write(self, name: str, number: int, reported: Reported, *, bump: bool) -> None:
         """One transaction of a new instance: a record for each partition, and the number as the group's offset."""
         broker = self.broker
         who = await self.identity(name)
@@ -84,9 +84,9 @@ class Node:
         )
         commit = number % 3 != 1
         if commit:
-            told.asked.add(number)
+            reported.asked.add(number)
         await broker.transactions.end_transaction(name, who, commit=commit, bump=bump)
-        (told.committed if commit else told.aborted).add(number)
+        (reported.committed if commit else reported.aborted).add(number)
 
     async def identity(self, name: str) -> ProducerIdAndEpoch:
         for _ in range(TURNS_MAX):
@@ -127,7 +127,7 @@ async def live(folder: Path, fail_at: int, *, power: bool) -> bool:
     """One history; whether the disk stopped on the way."""
     clock = VirtualClock()
     coordination = await LocalCoordination.open(folder)
-    disk, told = SimDisk(Random(fail_at)), Told(set(), set(), set())
+    disk, reported = SimDisk(Random(fail_at)), Reported(set(), set(), set())
     node = Node(disk, coordination, clock)
     await node.broker.start()
     await node.broker.topics.create("a", partitions=2)
@@ -135,16 +135,16 @@ async def live(folder: Path, fail_at: int, *, power: bool) -> bool:
     disk.fail_at, disk.fault = disk.operations + fail_at, Fault.KILL
     with suppress(TidemillError, OSError):
         for number in range(TRANSACTIONS):
-            await node.write(f"tx-{number % 2}", number, told, bump=number % 2 == 0)
+            await node.write(f"tx-{number % 2}", number, reported, bump=number % 2 == 0)
     stopped = disk.dead
     with suppress(TidemillError, OSError):
         await node.broker.stop()
     await coordination.close()
-    await check(folder, disk.power_cut() if power else disk.killed(), clock, told)
+    await check(folder, disk.power_cut() if power else disk.killed(), clock, reported)
     return stopped
 
 
-async def check(folder: Path, disk: SimDisk, clock: VirtualClock, told: Told) -> None:
+async def check(folder: Path, disk: SimDisk, clock: VirtualClock, reported: Reported) -> None:
     coordination = await LocalCoordination.open(folder)
     node = Node(disk, coordination, clock)
     await node.broker.start()
@@ -152,11 +152,11 @@ async def check(folder: Path, disk: SimDisk, clock: VirtualClock, told: Told) ->
     views = [await node.seen(place) for place in DATA]
     assert views[0] == views[1] == views[2], "a transaction is torn"
     assert views[0] == sorted(set(views[0])), "a transaction is there twice"
-    assert told.committed <= set(views[0]) <= told.asked
-    assert not told.aborted & set(views[0])
+    assert reported.committed <= set(views[0]) <= reported.asked
+    assert not reported.aborted & set(views[0])
     [offset] = [found.offset for found in node.broker.groups.fetch("g", [TopicPartition("a", 0)])]
     assert offset == (views[0][-1] if views[0] else -1)
-    await node.write("tx-0", TRANSACTIONS, told, bump=True)
+    await node.write("tx-0", TRANSACTIONS, reported, bump=True)
     await node.broker.stop()
     await coordination.close()
 

@@ -36,7 +36,7 @@ class Brokers:
     ) -> None:
         self.etcd = etcd
         self._roles = roles or {}
-        self.doors: dict[int, Mapping[str, Address | None]] = {}
+        self.servers: dict[int, Mapping[str, Address | None]] = {}
         self._flags = flags
         self._racks = racks
         self._url = etcd.new_folder()
@@ -85,7 +85,7 @@ class Brokers:
         """Start brokers (default: all), with additional flags. Each is ready when this returns."""
         for number in numbers or self._ports:
             child = Child(self.flags(number, **more), self._settings)
-            self.doors[number] = child.start()
+            self.servers[number] = child.start()
             self._running[number] = child
 
     def kill(self, number: int) -> None:

@@ -97,7 +97,7 @@ class Stage:
         elif isinstance(answer, SyncAnswer):
             client.assignment = answer.assignment
 
-    def told(self) -> list[tuple[str, Answer]]:
+    def reported(self) -> list[tuple[str, Answer]]:
         """The answers since the last call."""
         answers, self.answers = self.answers, []
         return answers

@@ -35,7 +35,7 @@ def clock_ms() -> int:
 
 
 @asynccontextmanager
-async def kafka_door(
+async def running_kafka_server(
     folder: Path, settings: dict[str, str] | None = None, router: ApiTable | None = None
 ) -> AsyncIterator[KafkaServer]:
     """A broker and its Kafka server on a free port."""
@@ -43,19 +43,19 @@ async def kafka_door(
     world = BrokerEnvironment(coordination, MemoryTopics(MemoryLogStore, clock_ms), clock_ms, uuid.uuid4)
     broker = make_broker(world, parse({"group.initial.rebalance.delay.ms": "0", **(settings or {})}))
     await broker.start()
-    door = KafkaServer(router)
-    await door.start(broker, HOST, 0)
-    broker.view.advertise(*door.address)
+    server = KafkaServer(router)
+    await server.start(broker, HOST, 0)
+    broker.view.advertise(*server.address)
     try:
-        yield door
+        yield server
     finally:
-        await door.close()
+        await server.close()
         await broker.stop()
         await coordination.close()
 
 
 @contextmanager
-def door_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iterator[KafkaServer]:
+def server_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iterator[KafkaServer]:
     """The same in a thread of its own, for blocking clients."""
     ready = threading.Event()
     found: list[KafkaServer] = []
@@ -65,8 +65,8 @@ def door_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iter
     async def serve() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        async with kafka_door(folder, settings) as door:
-            found.append(door)
+        async with running_kafka_server(folder, settings) as server:
+            found.append(server)
             stops.append(lambda: loop.call_soon_threadsafe(stop.set))
             ready.set()
             await stop.wait()
@@ -79,7 +79,7 @@ def door_in_thread(folder: Path, settings: dict[str, str] | None = None) -> Iter
         finally:
             ready.set()
 
-    thread = threading.Thread(target=run, name="kafka door")
+    thread = threading.Thread(target=run, name="kafka server")
     thread.start()
     ready.wait(LIMIT_S)
     try:
@@ -102,8 +102,8 @@ class RawClient:
         self._correlation = 0
 
     @classmethod
-    async def connect(cls, door: KafkaServer) -> "RawClient":
-        return cls(*await asyncio.open_connection(*door.address))
+    async def connect(cls, server: KafkaServer) -> "RawClient":
+        return cls(*await asyncio.open_connection(*server.address))
 
     async def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         correlation = self.send(key, version, **fields)

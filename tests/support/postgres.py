@@ -92,8 +92,8 @@ class Postgres:
             text=True,
         )
         log = self._home / "log"
-        told = result.stderr or (log.read_text() if log.exists() else "")
-        assert result.returncode == 0, f"{program} failed: {told}"
+        reported = result.stderr or (log.read_text() if log.exists() else "")
+        assert result.returncode == 0, f"{program} failed: {reported}"
 
 
 @contextmanager

@@ -109,9 +109,9 @@ class SecuredFront:
 
     def _step(self, client: socket.socket, number: int, version: int, body: bytes, steps: Exchange) -> bool:
         """Answer one message. Returns whether the client is authenticated."""
-        told = _read_bytes(body[1:]) if version >= FLEXIBLE_AUTHENTICATE else body[4:]
+        reported = _read_bytes(body[1:]) if version >= FLEXIBLE_AUTHENTICATE else body[4:]
         try:
-            reply, done = steps.send(told)
+            reply, done = steps.send(reported)
         except Refused as refused:
             _send(client, number, _authenticated(version, AUTHENTICATION_FAILED, str(refused), b""))
             raise

@@ -23,7 +23,7 @@ class Books:
 
     def __init__(self) -> None:
         self.awaited: set[str] = set()
-        self._told = False
+        self._reported = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.awaited = {item.nodeid for item in session.items}
@@ -34,8 +34,8 @@ class Books:
 
         All collect the same, and a replacement collects after results have come in.
         """
-        if not self._told:
-            self.awaited, self._told = set(ids), True
+        if not self._reported:
+            self.awaited, self._reported = set(ids), True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a test as finished after its cleanup or failure. A process that dies in a test fails that test."""

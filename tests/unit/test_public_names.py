@@ -65,7 +65,7 @@ tidemill.{name}
 
 
 @pytest.mark.parametrize("name", ["Consumer", "TopicProducer", "Timeline", "testing"])
-def test_whoever_loads_grpc_has_said_before_that_forks_are_left_alone(name: str) -> None:
+def test_forks_are_left_alone_before_grpc_is_loaded(name: str) -> None:
     program = (
         GRPC_FIRST.format(name=name)
         if name != "testing"

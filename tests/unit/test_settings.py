@@ -163,7 +163,7 @@ def test_broker_settings_that_do_not_fit_are_refused(overrides: dict[str, str]) 
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("segments:", "segments:"),
         ("chdb:/fast/disk?fsync=false", "chdb:/fast/disk?fsync=false"),
@@ -175,8 +175,8 @@ def test_broker_settings_that_do_not_fit_are_refused(overrides: dict[str, str]) 
         ("mysql:me:geheim@db", "mysql:db"),
     ],
 )
-def test_a_url_is_shown_without_its_password(url: str, told: str) -> None:
-    assert shown(url) == told
+def test_a_url_is_shown_without_its_password(url: str, reported: str) -> None:
+    assert shown(url) == reported
 
 
 @pytest.mark.parametrize(

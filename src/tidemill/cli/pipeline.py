@@ -170,7 +170,7 @@ for command in (archive, audit, compact, replay, latest, report):
 
 
 def _rows(status_: dict[str, Any]) -> list[dict[str, Any]]:
-    from tidemill.pipelines.run.core.progress import told_at
+    from tidemill.pipelines.run.core.progress import time_text
 
     return [
         {
@@ -182,7 +182,7 @@ def _rows(status_: dict[str, Any]) -> list[dict[str, Any]]:
             "lag": sink["lag_records"],
             "lag_s": sink["lag_s"],
             "broken": ", ".join(f"{name} {count}" for name, count in sink["broken"].items() if count) or None,
-            "updated": told_at(status_["updated_ms"]),
+            "updated": time_text(status_["updated_ms"]),
         }
         for sink in status_["sinks"]
     ]

@@ -108,7 +108,7 @@ def audit(
     check_libraries()
     from tidemill.client.kafka import KafkaClient
     from tidemill.pipelines.lake.audit import audit as look
-    from tidemill.pipelines.lake.audit import lost, told_by
+    from tidemill.pipelines.lake.audit import lost, verdict_text
     from tidemill.pipelines.lake.opening import existing_lake
 
     found = look(existing_lake(lake))
@@ -119,7 +119,7 @@ def audit(
         with KafkaClient(broker.options) as raw:
             losses = lost(raw, lake.absolute().name, found.verdicts)
     rows: list[dict[str, Any]] = [
-        {name: getattr(verdict, name) for name in AUDIT_COLUMNS[:-1]} | {"verdict": told_by(verdict, losses)}
+        {name: getattr(verdict, name) for name in AUDIT_COLUMNS[:-1]} | {"verdict": verdict_text(verdict, losses)}
         for verdict in found.verdicts
     ]
     _print_audit(found, rows, lake, as_json=as_json)

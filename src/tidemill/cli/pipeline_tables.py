@@ -171,7 +171,7 @@ def gathered(spark: Any, broker: "KafkaBroker", topics: list[str], since_ms: int
 
 
 def _print_report(made: "TrafficReport", files: list[Path], *, as_json: bool) -> None:
-    from tidemill.pipelines.run.core.progress import told_at
+    from tidemill.pipelines.run.core.progress import time_text
 
     topics = [
         {
@@ -180,7 +180,7 @@ def _print_report(made: "TrafficReport", files: list[Path], *, as_json: bool) ->
             "bytes": each.bytes,
             "records/s": each.records_per_s,
             "peak/s": each.peak_per_s,
-            "newest": told_at(each.newest_ms),
+            "newest": time_text(each.newest_ms),
         }
         for each in made.topics
     ]

@@ -205,7 +205,7 @@ class _Run:
         self._sent = 0
         self._count = 0
         self._error: str | None = None
-        self._told = False
+        self._reported = False
 
     def send(self, lines: Iterable[InputLine], advance: Advance) -> None:
         try:
@@ -225,12 +225,12 @@ class _Run:
 
     def _report_waiting(self) -> None:
         """Print that the client is retrying, which it does for minutes when the disk is full or the broker is down."""
-        if not self._told:
+        if not self._reported:
             remark(
                 f"the broker has not accepted all records for {QUIET_S:g} s, retrying; "
                 "check it with: tidemill cluster status; Ctrl-C stops"
             )
-        self._told = True
+        self._reported = True
 
     def _send_one(self, line: InputLine) -> None:
         from confluent_kafka import KafkaException

@@ -38,7 +38,7 @@ _XERIAL_LENGTH = Struct(">I")
 ZSTD_DESCRIPTOR_AT = 4
 """After the magic. The window size follows, and then the content size if it is present."""
 ZSTD_CONTENT_AT = 6
-ZSTD_CONTENT_TOLD = 0xE0
+ZSTD_CONTENT_SIZE = 0xE0
 ZSTD_CONTENT_IN_4_BYTES = 0x80
 _ZSTD_CONTENT = Struct("<I")
 
@@ -169,6 +169,6 @@ class _Zstd:
         """Write the content size, which is unknown at the start. Readers allocate their buffer from it."""
         self._out += self._stream.finish()
         descriptor_at, content_at = self._start + ZSTD_DESCRIPTOR_AT, self._start + ZSTD_CONTENT_AT
-        if not self._out[descriptor_at] & ZSTD_CONTENT_TOLD:
+        if not self._out[descriptor_at] & ZSTD_CONTENT_SIZE:
             self._out[descriptor_at] |= ZSTD_CONTENT_IN_4_BYTES
             self._out[content_at:content_at] = _ZSTD_CONTENT.pack(self._size)

@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Callable, Sequence
 
-from tidemill.client.kafka.clocks import ToldClock, clock_request, told_clock
+from tidemill.client.kafka.clocks import ReportedClock, clock_request, reported_clock
 from tidemill.client.kafka.errors import BrokerUnreachable, ClientError
 from tidemill.client.kafka.peer_connection import PeerConnection
 from tidemill.client.kafka.produce import produce_request, produced
@@ -88,11 +88,11 @@ class Peers:
         if refused:
             raise refused[0]
 
-    async def clock(self, node_id: int) -> ToldClock | None:
+    async def clock(self, node_id: int) -> ReportedClock | None:
         """The wall clock of another broker; None when the broker does not report it."""
         connection = await self.connect(node_id)
         try:
-            return told_clock(await connection.call(clock_request(node_id)))
+            return reported_clock(await connection.call(clock_request(node_id)))
         finally:
             connection.close()
 

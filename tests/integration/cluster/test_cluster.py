@@ -1,4 +1,4 @@
-"""Three brokers on etcd, with stock clients: what one is asked all know, and nobody is needed for long."""
+"""Three brokers on etcd, with stock clients: every broker knows every change, and each of them may fail."""
 
 import asyncio
 import time
@@ -35,10 +35,10 @@ def partitions_of(address: str, name: str) -> dict[int, tuple[int, list[int], li
 
 def test_what_one_is_asked_all_know(brokers: Brokers) -> None:
     create(brokers.address(1), "known", 6)
-    told = [partitions_of(brokers.address(2), "known")]
-    eventually(lambda: partitions_of(brokers.address(3), "known") == told[0], "broker 3 does not know")
-    assert sorted({leader for leader, _, _ in told[0].values()}) == [1, 2, 3]
-    assert all(sorted(replicas) == isr == [1, 2, 3] for _, replicas, isr in told[0].values())
+    reported = [partitions_of(brokers.address(2), "known")]
+    eventually(lambda: partitions_of(brokers.address(3), "known") == reported[0], "broker 3 does not know")
+    assert sorted({leader for leader, _, _ in reported[0].values()}) == [1, 2, 3]
+    assert all(sorted(replicas) == isr == [1, 2, 3] for _, replicas, isr in reported[0].values())
     clients = [AdminClient({"bootstrap.servers": brokers.address(number)}) for number in (1, 2, 3)]
     described = [client.describe_cluster().result(WAIT_S) for client in clients]
     assert len({each.cluster_id for each in described}) == 1
@@ -236,7 +236,7 @@ def test_brokers_without_etcd_step_down_and_come_back(brokers: Brokers) -> None:
     refused: list[KafkaError | None] = []
     hasty.produce("waiting", b"meanwhile", partition=0, on_delivery=lambda error, _: refused.append(error))
     hasty.flush(10)
-    assert refused[0] is not None, "nobody may lead without a session"
+    assert refused[0] is not None, "no broker may lead without a session"
     brokers.etcd.members[0].resume()
     producer.produce("waiting", b"after", partition=0)
     assert producer.flush(WAIT_S) == 0
@@ -262,7 +262,7 @@ def test_brokers_without_etcd_step_down_and_come_back(brokers: Brokers) -> None:
         ),
     ],
 )
-def test_who_cannot_join_is_told_in_one_line(
+def test_a_broker_that_cannot_join_gives_an_error_of_one_line(
     brokers: Brokers,
     tidemill: CommandLine,
     tmp_path_factory: pytest.TempPathFactory,

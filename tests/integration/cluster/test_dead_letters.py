@@ -15,11 +15,11 @@ KEYS = [b"key-%d" % number for number in range(6)]
 def test_dead_letters_find_their_leader() -> None:
     with running_brokers(2, grpc="127.0.0.1:0", timelines="memory:") as brokers:
         client = AdminClient({"bootstrap.servers": brokers.bootstrap})
-        graves = NewTopic("graves", 2, replica_assignment=[[2], [1]])
-        client.create_topics([graves])["graves"].result(WAIT_S)
-        door = brokers.doors[1]["grpc"]
-        with Timeline(f"{door.host}:{door.port}", "reminders") as timeline:  # type: ignore[union-attr]
-            timeline.create(max_attempts=1, dead_letter="topic:graves", lease_ms=1_000)
+        dead = NewTopic("dead", 2, replica_assignment=[[2], [1]])
+        client.create_topics([dead])["dead"].result(WAIT_S)
+        server = brokers.servers[1]["grpc"]
+        with Timeline(f"{server.host}:{server.port}", "reminders") as timeline:  # type: ignore[union-attr]
+            timeline.create(max_attempts=1, dead_letter="topic:dead", lease_ms=1_000)
             timeline.schedule([Message(b"of " + key, due=time.time(), key=key) for key in KEYS])
             for failed, lease in enumerate(timeline.work(idle_ms=10_000), 1):
                 lease.release()
@@ -29,8 +29,8 @@ def test_dead_letters_find_their_leader() -> None:
 
 
 def buried(brokers: Brokers) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "graves", "enable.partition.eof": True})
-    consumer.assign([TopicPartition("graves", index, 0) for index in range(2)])
+    consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "dead", "enable.partition.eof": True})
+    consumer.assign([TopicPartition("dead", index, 0) for index in range(2)])
     found: dict[int, list[bytes]] = {0: [], 1: []}
     ended: set[int] = set()
     while len(ended) < 2:

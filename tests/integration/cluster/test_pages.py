@@ -1,4 +1,4 @@
-"""The guide to clusters does what it says, on a cluster that does what the guide tells the reader to do."""
+"""The commands of the guide to clusters print what the guide says, on a cluster that is set up as the guide says."""
 
 import json
 from pathlib import Path

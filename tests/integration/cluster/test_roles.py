@@ -34,7 +34,7 @@ def brokers() -> Iterator[Brokers]:
 
 
 def overseer(brokers: Brokers) -> str:
-    return str(brokers.doors[1]["grpc"])
+    return str(brokers.servers[1]["grpc"])
 
 
 def test_stock_clients_that_know_the_overseer_only(
@@ -97,7 +97,7 @@ def test_a_timeline_by_way_of_the_overseer_and_when_its_carrier_is_killed(broker
     with Timeline(overseer(brokers), "reminders") as timeline:
         timeline.create(window_ms=1_000, lease_ms=2_000)
         carrier = timeline._async._connection.address
-        numbers = {str(brokers.doors[number]["grpc"]): number for number in (2, 3)}
+        numbers = {str(brokers.servers[number]["grpc"]): number for number in (2, 3)}
         assert carrier in numbers, "the client did not go to a carrier"
         timeline.schedule([Message(b"%d" % number, due=time.time() + 0.1 * number) for number in range(40)])
         done: Counter[bytes] = Counter()
@@ -143,10 +143,10 @@ def test_carriers_do_not_decide_but_go_on(
     time.sleep(2 * TTL_MS / 1_000)
     assert not brokers.keys("controller"), "a carrier has become the controller"
     producer = Producer({"bootstrap.servers": brokers.address(2)})
-    told: list[object] = []
-    producer.produce("orders", b"still", on_delivery=lambda error, _: told.append(error))
+    reported: list[object] = []
+    producer.produce("orders", b"still", on_delivery=lambda error, _: reported.append(error))
     assert producer.flush(WAIT_S) == 0
-    assert told == [None]
+    assert reported == [None]
 
     def states() -> dict[int, str]:
         return {row["broker"]: row["state"] for row in shell.fine("cluster", "status", "--json").json()["brokers"]}

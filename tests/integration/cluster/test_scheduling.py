@@ -1,4 +1,4 @@
-"""Records for later in a cluster: stored once by whoever leads their partition when their time comes."""
+"""Scheduled records in a cluster: stored once, by the leader of their partition at the due time."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def send(brokers: Brokers, topic: str, due_ms: Callable[[int], int], count: int,
 
 def values(brokers: Brokers, topic: str, enough: int, partitions: int = PARTITIONS) -> list[tuple[str, int, int]]:
     """Value, due time and time stamp of every record, until there are enough and no more come."""
-    consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "nobody", "enable.auto.commit": False})
+    consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found: list[tuple[str, int, int]] = []
     ends = time.monotonic() + WAIT_S
@@ -73,7 +73,7 @@ def test_every_record_comes_once_although_its_leader_and_its_holder_are_killed()
         victim = leader(brokers, "later")
         eventually(lambda: time.time_ns() // 1_000_000 > start_ms + 1_000, "time passes")
         brokers.kill(victim)
-        eventually(lambda: leader(brokers, "later") not in (victim, -1), "nobody leads")
+        eventually(lambda: leader(brokers, "later") not in (victim, -1), "no broker leads")
         brokers.start(victim)
         found = values(brokers, "later", RECORDS)
         assert sorted(int(value) for value, _, _ in found) == list(range(RECORDS))
@@ -88,10 +88,10 @@ def now_ms() -> int:
 
 
 def fail_over(brokers: Brokers, topic: str) -> None:
-    """Kill whoever leads the first partition, wait for the next leader, and start the killed one again."""
+    """Kill the leader of the first partition, wait for the next leader, and start the killed one again."""
     victim = leader(brokers, topic)
     brokers.kill(victim)
-    eventually(lambda: leader(brokers, topic) not in (victim, -1), "nobody leads")
+    eventually(lambda: leader(brokers, topic) not in (victim, -1), "no broker leads")
     brokers.start(victim)
 
 
@@ -114,7 +114,7 @@ def test_without_shared_timelines_every_record_comes_once_although_leader_and_ke
     assert all(stamp >= due_ms for _, due_ms, stamp in found), "a record came early"
 
 
-def test_what_waits_is_known_and_cancelled_by_its_name_whoever_keeps_it(own: Brokers) -> None:
+def test_waiting_records_are_found_and_cancelled_by_name_on_every_broker(own: Brokers) -> None:
     create(own, "named", copies=3, partitions=1)
     due_ms = now_ms() + 20_000
     producer = Producer({"bootstrap.servers": own.bootstrap})

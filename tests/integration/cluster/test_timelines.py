@@ -54,39 +54,39 @@ def test_two_brokers_share_a_timeline_out_and_one_takes_over_when_the_other_is_k
         Timeline(address(brokers, 1), "reminders") as first,
     ):
         first.create(window_ms=1_000, lease_ms=3_000)
-        crew = {number: Crew(address(brokers, number)) for number in (1, 2)}
-        for each in crew.values():
+        consumers = {number: Consumers(address(brokers, number)) for number in (1, 2)}
+        for each in consumers.values():
             each.start()
         eventually(lambda: len(brokers.keys("consumers/reminders/")) == 4, "not all consumers are registered")
-        time.sleep(2)  # a window turns: everybody is dealt in
+        time.sleep(2)  # a window ends: every consumer gets buckets
         start = time.time() + 0.5
         bodies = [b"%d" % number for number in range(200)]
         first.schedule([Message(body, due=start + number / 40) for number, body in enumerate(bodies)])
-        eventually(lambda: sum(len(each.done) for each in crew.values()) >= 80, "messages do not come")
-        together = Counter(crew[1].done) + Counter(crew[2].done)
+        eventually(lambda: sum(len(each.done) for each in consumers.values()) >= 80, "messages do not come")
+        together = Counter(consumers[1].done) + Counter(consumers[2].done)
         assert set(together.values()) == {1}, "a message was delivered twice"
-        assert all(len(each.done) > 20 for each in crew.values()), "one broker delivered nearly everything"
+        assert all(len(each.done) > 20 for each in consumers.values()), "one broker delivered nearly everything"
         brokers.kill(2)
-        completed = list(crew[2].done)
+        completed = list(consumers[2].done)
         eventually(
-            lambda: set(crew[1].done) | set(completed) | crew[2].in_doubt >= set(bodies),
+            lambda: set(consumers[1].done) | set(completed) | consumers[2].in_doubt >= set(bodies),
             "the rest is not delivered",
             within_s=30,
         )
         eventually(lambda: len(brokers.keys("consumers/reminders/")) == 2, "the lost broker's consumers stay")
-        for each in crew.values():
+        for each in consumers.values():
             each.stop()
-        again = Counter(crew[1].done) + Counter(completed)
-        assert {body for body, count in again.items() if count > 1} <= crew[2].in_doubt
-        assert not crew[1].early
-        assert not crew[2].early
+        again = Counter(consumers[1].done) + Counter(completed)
+        assert {body for body, count in again.items() if count > 1} <= consumers[2].in_doubt
+        assert not consumers[1].early
+        assert not consumers[2].early
 
 
 STAYS_MS = 5_000
 """Longer than a window: who comes back is new, and a new consumer waits for the next window."""
 
 
-class Crew:
+class Consumers:
     """Two consumers of one broker, in two racks, and what they have completed."""
 
     def __init__(self, where: str) -> None:
@@ -123,7 +123,7 @@ class Crew:
 
 
 def address(brokers: Brokers, number: int) -> str:
-    return str(brokers.doors[number]["grpc"])
+    return str(brokers.servers[number]["grpc"])
 
 
 def work(where: str, done: "Counter[bytes]") -> None:

@@ -31,8 +31,8 @@ def test_the_page_names_them_all_and_nothing_else() -> None:
     page = PAGE.read_text()
     assert [int(number) for number in ROW.findall(page)] == list(BUGS)
     tests = named_tests()
-    told = set(re.findall(r"`(test_\w+)`", page.partition(ATTACKS)[0]))
-    assert told == set(tests)
+    reported = set(re.findall(r"`(test_\w+)`", page.partition(ATTACKS)[0]))
+    assert reported == set(tests)
     for match in ROW.finditer(page):
         mine = set(re.findall(r"`(test_\w+)`", match[0]))
         assert mine, f"B{match[1]} names no test"

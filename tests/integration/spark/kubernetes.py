@@ -75,7 +75,7 @@ class Kubernetes:
 def kubeconfig(path: Path, server: Kubernetes, token: str) -> Path:
     """Write a kubeconfig file."""
     cluster = {"server": server.url, "certificate-authority": str(server.ca)}
-    told = {
+    reported = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "here", "cluster": cluster}],
@@ -83,7 +83,7 @@ def kubeconfig(path: Path, server: Kubernetes, token: str) -> Path:
         "contexts": [{"name": "test", "context": {"cluster": "here", "user": "me", "namespace": NAMESPACE}}],
         "current-context": "test",
     }
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(reported))
     return path
 
 

@@ -47,7 +47,7 @@ class Node:
         self.claims: dict[str, Path] = {}
         """The folder of a persistent volume claim, by name."""
         self._runs: dict[str, subprocess.Popen[bytes]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._asked: set[str] = set()
         self._over = threading.Event()
         self._thread = ThreadPoolExecutor(1)
@@ -88,8 +88,8 @@ class Node:
         name = pod["metadata"]["name"]
         if "deletionTimestamp" in pod["metadata"]:
             self._take_away(name, pod)
-        elif name not in self._told:
-            self._told.add(name)
+        elif name not in self._reported:
+            self._reported.add(name)
             self._begin(pod)
         elif name in self._runs and self._runs[name].poll() is not None and pod["status"]["phase"] == "Running":
             code = self._runs[name].returncode
@@ -117,9 +117,9 @@ class Node:
 
     def _tell(self, pod: dict[str, Any], phase: str, state: dict[str, Any]) -> None:
         container = pod["spec"]["containers"][0]
-        told = {"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0}
-        told |= {"ready": phase == "Running", "state": state}
-        status = {"phase": phase, "podIP": ADDRESS, "podIPs": [{"ip": ADDRESS}], "containerStatuses": [told]}
+        reported = {"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0}
+        reported |= {"ready": phase == "Running", "state": state}
+        status = {"phase": phase, "podIP": ADDRESS, "podIPs": [{"ip": ADDRESS}], "containerStatuses": [reported]}
         self._server.ask("PATCH", f"{_path(pod)}/status", {"status": status}, PATCH)
 
     def _start(self, pod: dict[str, Any]) -> subprocess.Popen[bytes]:
@@ -166,12 +166,12 @@ def _path(pod: dict[str, Any]) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
 
 
-def _value(told: dict[str, Any], pod: dict[str, Any], mounted: dict[str, str]) -> str:
+def _value(reported: dict[str, Any], pod: dict[str, Any], mounted: dict[str, str]) -> str:
     """A variable of the container."""
-    if "valueFrom" in told:
-        field = told["valueFrom"]["fieldRef"]["fieldPath"]
+    if "valueFrom" in reported:
+        field = reported["valueFrom"]["fieldRef"]["fieldPath"]
         return str({"status.podIP": ADDRESS, "metadata.name": pod["metadata"]["name"]}[field])
-    value = str(told.get("value", ""))
+    value = str(reported.get("value", ""))
     return mounted.get(value, value)
 
 
@@ -198,7 +198,7 @@ def _entry(environment: dict[str, str]) -> list[str]:
     memory = environment["SPARK_EXECUTOR_MEMORY"]
     classes = [environment.get("SPARK_CLASSPATH", ""), environment["SPARK_CONF_DIR"]]
     classes.append(str(Path(pyspark.__file__).parent / "jars" / "*"))
-    told = {
+    reported = {
         "driver-url": environment["SPARK_DRIVER_URL"],
         "executor-id": environment["SPARK_EXECUTOR_ID"],
         "cores": environment["SPARK_EXECUTOR_CORES"],
@@ -209,7 +209,7 @@ def _entry(environment: dict[str, str]) -> list[str]:
     }
     backend = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
     words = [java, *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", ":".join(filter(None, classes)), backend]
-    return [*words, *(word for name, value in told.items() for word in (f"--{name}", value))]
+    return [*words, *(word for name, value in reported.items() for word in (f"--{name}", value))]
 
 
 def _end(run: subprocess.Popen[bytes]) -> None:

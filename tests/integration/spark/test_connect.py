@@ -100,9 +100,9 @@ def test_commands_run_on_a_spark_connect_server(connect: str, outside: Outside, 
     for each in orders:
         sold, revenue = sums.get(each["item"], (0, 0.0))
         sums[each["item"]] = (sold + each["quantity"], revenue + each["quantity"] * 1.5)
-    told = [json.loads(message.value()) for message in outside.read(totals)]
-    assert {each["item"]: (each["sold"], each["revenue"]) for each in told} == sums
-    assert len(told) == len(sums)
+    reported = [json.loads(message.value()) for message in outside.read(totals)]
+    assert {each["item"]: (each["sold"], each["revenue"]) for each in reported} == sums
+    assert len(reported) == len(sums)
 
     wanted = sorted((each["item"], each["quantity"], each["quantity"] * 1.5) for each in orders)
     table = pq.read_table(shop / "lake" / "priced").to_pylist()

@@ -42,7 +42,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def of_session(leader: int) -> list[str]:
-    """The processes of a session that still run; those that nobody has reaped yet do not count."""
+    """The processes of a session that still run; zombie processes do not count."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -76,13 +76,15 @@ def test_orders_become_revenue_once_and_nothing_stays_behind(start: Start, tmp_p
     leader = child_of(demo)
     out, errors = demo.communicate(timeout=PATIENCE_S + 100)
     assert (demo.returncode, errors.splitlines()[-1]) == (0, "stopping"), errors
-    told: dict[str, Any] = json.loads(out)
-    assert told["drained"], (told, errors)
-    assert told["orders_written"] == told["orders_in_topic"] == told["orders_aggregated"] == told["rows"]
-    assert told["orders_per_s"] == pytest.approx(told["orders_written"] / told["seconds"], rel=0.02)
-    assert in_parquet(tmp_path / "revenue") == told["orders_aggregated"]
-    assert (told["lag"], told["reminders_early"]) == (0, 0)
-    assert told["reminders_delivered"] > 0
+    reported: dict[str, Any] = json.loads(out)
+    assert reported["drained"], (reported, errors)
+    assert (
+        reported["orders_written"] == reported["orders_in_topic"] == reported["orders_aggregated"] == reported["rows"]
+    )
+    assert reported["orders_per_s"] == pytest.approx(reported["orders_written"] / reported["seconds"], rel=0.02)
+    assert in_parquet(tmp_path / "revenue") == reported["orders_aggregated"]
+    assert (reported["lag"], reported["reminders_early"]) == (0, 0)
+    assert reported["reminders_delivered"] > 0
     until_gone(leader)
 
 
@@ -95,7 +97,7 @@ def test_ctrl_c_ends_it_while_the_jvm_starts(start: Start) -> None:
     os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
     out, errors = demo.communicate(timeout=GONE_S)
     assert (demo.returncode, errors.splitlines()[-1]) == (0, "stopping"), errors
-    told: dict[str, Any] = json.loads(out)
-    assert (told["spark"], told["drained"]) == ("stopped", False)
-    assert told["orders_written"] == told["orders_in_topic"]
+    reported: dict[str, Any] = json.loads(out)
+    assert (reported["spark"], reported["drained"]) == ("stopped", False)
+    assert reported["orders_written"] == reported["orders_in_topic"]
     until_gone(leader)

@@ -159,7 +159,7 @@ class Row(NamedTuple):
 
 
 def leave_classes(row: Row, path: Path) -> str:
-    """What Java is told to start quickly; a first driver is given up for it, in the middle of its work."""
+    """Options that let Java start quickly. A first driver is stopped for them in the middle of its work."""
     with closing(row.start(Turn(2, 1, 0), f"{LEAN} -XX:+RecordDynamicDumpInfo")) as driver:
         driver.begin(ROWS_PER_BATCH)
         driver.works(2)

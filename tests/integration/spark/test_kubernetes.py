@@ -45,7 +45,7 @@ CLAIM = {
 }
 """As the guide has it."""
 GATE = '''\
-"""Orders with what they cost, when somebody opens the gate."""
+"""Orders with their prices, when the test opens the gate."""
 
 import time
 from pathlib import Path
@@ -98,7 +98,7 @@ def node(cluster: Kubernetes, tmp_path: Path) -> Iterator[Node]:
 
 
 def started(cluster: Kubernetes, shop: Path, config: Path, *more: str) -> "subprocess.Popen[str]":
-    """The command as somebody in no virtual environment runs it."""
+    """The command, run outside of a virtual environment."""
     words = [
         sys.executable,
         "-m",
@@ -156,13 +156,13 @@ def test_an_executor_that_dies_is_replaced_and_no_row_is_lost_or_doubled(
     ("token", "line"),
     [
         (
-            "of-nobody",
+            "of-no-user",
             "Kubernetes says: Unauthorized (401); log in: the account is that of KUBECONFIG or ~/.kube/config",
         ),
         (STRANGER, 'Kubernetes says: configmaps is forbidden: User "stranger" cannot create resource "configmaps"'),
     ],
 )
-def test_an_account_that_is_refused_is_told_in_one_line(
+def test_a_refused_account_gives_an_error_of_one_line(
     token: str, line: str, cluster: Kubernetes, outside: Outside, topic: str, tmp_path: Path
 ) -> None:
     shop = tmp_path / "shop"
@@ -171,12 +171,12 @@ def test_an_account_that_is_refused_is_told_in_one_line(
     with started(cluster, shop, kubeconfig(tmp_path / "config", cluster, token)) as run:
         said, _ = run.communicate(timeout=END_S)
     assert run.returncode == 1
-    [told] = said.splitlines()
-    assert told.startswith(f"error: Spark did not start on k8s://{cluster.url}: {line}")
-    assert len(told) < LINE_CHARS_MAX
+    [reported] = said.splitlines()
+    assert reported.startswith(f"error: Spark did not start on k8s://{cluster.url}: {line}")
+    assert len(reported) < LINE_CHARS_MAX
 
 
-def test_executors_that_do_not_come_are_told_and_ctrl_c_takes_them_away(
+def test_missing_executors_are_reported_and_ctrl_c_removes_them(
     cluster: Kubernetes, node: Node, outside: Outside, topic: str, tmp_path: Path
 ) -> None:
     outside.write_values(topic, range(3))
@@ -186,20 +186,21 @@ def test_executors_that_do_not_come_are_told_and_ctrl_c_takes_them_away(
     config = kubeconfig(tmp_path / "config", cluster, cluster.token(ACCOUNT))
     with started(cluster, shop, config) as run:
         assert run.stdout is not None
-        told = run.stdout.readline()
+        reported = run.stdout.readline()
         asked = [pod["metadata"]["labels"]["spark-app-selector"] for pod in cluster.pods()]
         run.send_signal(signal.SIGINT)
         rest, _ = run.communicate(timeout=END_S)
     look = f"kubectl -n {NAMESPACE} get pods -l spark-app-selector={asked[0]}"
     assert (
-        told == f"no executor has started yet; the pipeline continues when one does. To see why none starts: {look}\n"
+        reported
+        == f"no executor has started yet; the pipeline continues when one does. To see why none starts: {look}\n"
     )
     assert (run.returncode, rest) == (0, "")
     assert not node.started
     eventually(lambda: not cluster.pods())
 
 
-def test_an_image_whose_python_has_no_tidemill_is_told_in_one_line(
+def test_an_image_whose_python_has_no_tidemill_gives_an_error_of_one_line(
     cluster: Kubernetes, node: Node, outside: Outside, topic: str, tmp_path: Path
 ) -> None:
     outside.write_values(topic, range(3))

@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
 from tidemill.model.topics import TopicPartition
 from tidemill.pipelines.errors import PipelineError
-from tidemill.pipelines.lake.audit import audit, lost, told_by
+from tidemill.pipelines.lake.audit import audit, lost, verdict_text
 from tidemill.pipelines.lake.interface import CHECKPOINT, Lake
 from tidemill.pipelines.lake.opening import open_lake
 from tidemill.pipelines.lake.parquet import LOG
@@ -101,7 +101,7 @@ def test_a_topic_is_archived_once_audited_and_replayed(spark: SparkSession, brok
     found = audit(lake)
     assert sum(verdict.rows for verdict in found.verdicts) == 150
     assert not any(verdict.doubled for verdict in found.verdicts)
-    assert {told_by(verdict, None) for verdict in found.verdicts} <= {"contiguous", "holes"}
+    assert {verdict_text(verdict, None) for verdict in found.verdicts} <= {"contiguous", "holes"}
     with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         losses = lost(client, topic, found.verdicts)
         assert set(losses.values()) == {0}
@@ -226,8 +226,8 @@ def test_the_example_runs_as_it_is_and_goes_on(spark: SparkSession, broker: Brok
     run_once(spark, root)
     write(broker, "orders", [order("tea", 2.5, 2)])
     run_once(spark, root)
-    told = [json.loads(value) for value in values_in(broker, "revenue")]
-    assert sorted((each["item"], each["sold"], each["revenue"]) for each in told) == [
+    reported = [json.loads(value) for value in values_in(broker, "revenue")]
+    assert sorted((each["item"], each["sold"], each["revenue"]) for each in reported) == [
         ("milk", 1, -1.0),
         ("tea", 4, 10.0),
         ("tea", 6, 15.0),
@@ -341,7 +341,7 @@ def test_a_table_by_key_refuses_another_schema(spark: SparkSession, broker: Brok
 
 
 def newest_metadata(lake: Path) -> str:
-    """What another engine is told to open an Iceberg table."""
+    """Options with which another engine opens an Iceberg table."""
     return str(max((lake / "metadata").glob("*.metadata.json")))
 
 

@@ -162,8 +162,8 @@ CLIENT = {
 }
 
 
-def told(secured: Secured, **more: str) -> list[str]:
-    """How a command line is told about the listener."""
+def reported(secured: Secured, **more: str) -> list[str]:
+    """The arguments of a command that name the listener."""
     client = {**CLIENT, "ssl.ca.location": str(secured.certificates.ca), **more}
     return ["--bootstrap", secured.front.address, *(f"--client={name}={value}" for name, value in client.items())]
 
@@ -175,7 +175,7 @@ def test_an_archive_goes_out_and_back_and_keeps_no_password(
     secured.outside.write_values("kept", range(ROWS))
     monkeypatch.setenv("ANNS_PASSWORD", PASSWORD)
     lake = tmp_path / "kept"
-    words = [sys.executable, "-m", "tidemill", "pipeline", "archive", "kept", "--to", str(tmp_path), *told(secured)]
+    words = [sys.executable, "-m", "tidemill", "pipeline", "archive", "kept", "--to", str(tmp_path), *reported(secured)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as command:
         seen: set[str] = set()
         while command.poll() is None:
@@ -184,15 +184,15 @@ def test_an_archive_goes_out_and_back_and_keeps_no_password(
         said, _ = command.communicate(timeout=LIMIT_S)
     assert f"archived {ROWS:,} records of kept; {lake} has {ROWS:,}" in said
     assert any("org.apache.spark" in line for line in seen)  # what Spark starts was among them
-    assert main(["pipeline", "replay", str(lake), "--to", "kept-again", *told(secured)]) == 0
+    assert main(["pipeline", "replay", str(lake), "--to", "kept-again", *reported(secured)]) == 0
     assert secured.outside.values("kept-again") == list(range(ROWS))
-    assert main(["pipeline", "audit", str(lake), "--against", secured.front.address, *told(secured)[2:]]) == 0
+    assert main(["pipeline", "audit", str(lake), "--against", secured.front.address, *reported(secured)[2:]]) == 0
     files = [path.read_bytes().decode(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
     assert SECRET not in "".join([said, *seen, *capfd.readouterr(), *files])
 
 
 def command_lines(pid: int) -> Iterator[str]:
-    """Of a process and all that it started, as anybody on the machine can see them."""
+    """The command lines of a process and all its children, which every user of the machine can see."""
     with suppress(OSError):  # it may end meanwhile
         yield Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -206,7 +206,7 @@ def test_tables_and_reports_are_let_in(
     secured.outside.create("prices")
     secured.outside.write("prices", [{"key": str(at % 10), "value": str(at)} for at in range(ROWS)])
     monkeypatch.setenv("ANNS_PASSWORD", PASSWORD)
-    client = [word.removeprefix("--client=") for word in told(secured)[2:]]
+    client = [word.removeprefix("--client=") for word in reported(secured)[2:]]
     broker = broker_at(secured.front.address, client)
     table = open_lake(tmp_path / "prices")
     tend(start_latest(spark, table, Latest(broker, "prices")), threading.Event(), lambda _: None)
@@ -235,7 +235,7 @@ def test_a_command_that_is_not_let_in_says_so_in_one_line(
     line: str,
 ) -> None:
     monkeypatch.setenv("ANNS_PASSWORD", PASSWORD)
-    words = told(secured, **QUICK, **client)
+    words = reported(secured, **QUICK, **client)
     for command in ("archive nowhere --to {0}", "latest nowhere --to {0}", "report --to {0}"):
         assert main(["pipeline", *command.format("lake").split(), *words]) == code
         out, err = capfd.readouterr()

@@ -25,7 +25,7 @@ from tidemill.pipelines.spec.folder import SPEC
 from tidemill.pipelines.spec.loading import load
 from tidemill.testing import Broker
 
-NOBODY = "127.0.0.1:1"
+NO_SERVER = "127.0.0.1:1"
 DUE_MS = 4_102_444_800_000
 """In the year 2100."""
 
@@ -82,8 +82,8 @@ def test_what_is_wrong_with_a_write_is_said_in_one_line(
     writer = rows.write.format("tidemill").mode("append").options(**options)
     with pytest.raises(PySparkException, match="a row has no topic; fill the column topic or set the option topic"):
         writer.save()
-    with pytest.raises(PySparkException, match=NOBODY):
-        writer.option("kafka.bootstrap.servers", NOBODY).option("topic", topic).save()
+    with pytest.raises(PySparkException, match=NO_SERVER):
+        writer.option("kafka.bootstrap.servers", NO_SERVER).option("topic", topic).save()
     outside.write_values(topic, [1])
     given = {"kafka.bootstrap.servers": outside.servers, "topic": topic}
     unnamed = stream(spark, outside, subscribe=topic).select("value").writeStream.format("tidemill").options(**given)

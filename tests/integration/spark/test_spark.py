@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "spark_revenue.py"
 
-# Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
+# Next to other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
 pytestmark = pytest.mark.timeout(120)
 
 

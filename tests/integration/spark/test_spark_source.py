@@ -21,7 +21,7 @@ KAFKA_TYPES = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
     "headers:array<struct<key:string,value:binary>>>"
 )
-NOBODY = "127.0.0.1:1"
+NO_SERVER = "127.0.0.1:1"
 
 ROWS = 1_000_000
 FILTERED_ROWS = 120
@@ -45,7 +45,7 @@ FILTERS: list[tuple[str, Callable[[Any], bool], float]] = [
     ("timestamp > timestamp_millis(9000000)", lambda row: False, 0.0),
 ]
 
-# Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
+# Next to other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -229,8 +229,8 @@ def test_spark_finds_the_format_by_itself(spark: SparkSession, outside: Outside,
         ({"subscribe": "a", "maxBytesPerTrigger": "1"}, "maxBytesPerTrigger is for streaming queries"),
         ({"subscribe": "a", "kafka.security.protocol": "MAGIC"}, "security.protocol: MAGIC is not one of"),
         (
-            {"subscribe": "a", "kafka.bootstrap.servers": NOBODY, "kafka.socket.connection.setup.timeout.ms": "300"},
-            NOBODY,
+            {"subscribe": "a", "kafka.bootstrap.servers": NO_SERVER, "kafka.socket.connection.setup.timeout.ms": "300"},
+            NO_SERVER,
         ),
     ],
 )

@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 
 from tidemill.testing import Broker
 
-# Beside other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
+# Next to other tests on two busy cores the slowest takes 15 s, and the first one starts Spark.
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -78,7 +78,7 @@ def test_a_trigger_waits_until_there_is_enough(
         outside.write_values(topic, range(1, 6))
         eventually(lambda: not query.isActive or query.status["message"] == "Waiting for data to arrive")
         outside.write_values(topic, range(6, 12), partition=1)
-        eventually(lambda: not query.isActive or len(sizes(query)) > 1)  # Spark tells it after the rows can be read
+        eventually(lambda: not query.isActive or len(sizes(query)) > 1)  # Spark reports it after the rows can be read
         assert query.exception() is None
         assert sizes(query) == [1, 11]
         assert outside.values(copy) == list(range(12))

@@ -18,8 +18,8 @@ from tidemill.settings import Settings, load
 
 
 def settings_of(folder: Path, **flags: str) -> Settings:
-    doors = {"kafka": "127.0.0.1:0", "grpc": "none", "http": "none"}
-    return load({"data-dir": str(folder / "data"), **doors, **flags})
+    servers = {"kafka": "127.0.0.1:0", "grpc": "none", "http": "none"}
+    return load({"data-dir": str(folder / "data"), **servers, **flags})
 
 
 ADDRESSES = [
@@ -31,13 +31,13 @@ if speaks_ipv6():
     ADDRESSES.append(("[::]:0", "", "localhost"))
 
 
-@pytest.mark.parametrize(("kafka", "advertise", "told"), ADDRESSES)
-async def test_what_clients_are_told(tmp_path: Path, kafka: str, advertise: str, told: str) -> None:
+@pytest.mark.parametrize(("kafka", "advertise", "reported"), ADDRESSES)
+async def test_responses_to_clients(tmp_path: Path, kafka: str, advertise: str, reported: str) -> None:
     settings = settings_of(tmp_path, kafka=kafka, advertise=advertise)
     node = Node(replace(settings, broker=parse({"allow.anonymous": "true"})))
     await node.start()
     assert node.kafka is not None
-    assert [(broker.host, broker.port) for broker in node.broker.view.brokers()] == [(told, node.kafka.port)]
+    assert [(broker.host, broker.port) for broker in node.broker.view.brokers()] == [(reported, node.kafka.port)]
     await node.stop()
 
 
@@ -60,7 +60,7 @@ async def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path) -> None:
     await first.stop()
 
 
-async def test_what_is_no_address_of_a_store_is_told(tmp_path: Path) -> None:
+async def test_an_invalid_address_of_a_store_is_reported(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, grpc="127.0.0.1:0", timelines="postgresql://ann:secret@host:port/shop")
     with pytest.raises(InvalidConfig, match=r"postgresql://host:port/shop is not a PostgreSQL address: .*--timelines"):
         await Node(settings).start()
@@ -75,7 +75,7 @@ async def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_pa
     assert "secret" not in str(raised.value)
 
 
-async def test_a_node_without_doors(tmp_path: Path) -> None:
+async def test_a_node_without_servers(tmp_path: Path) -> None:
     node = Node(settings_of(tmp_path, kafka="none"))
     await node.start()
     assert node.ready_line == "tidemill ready kafka=none grpc=none http=none"
@@ -83,7 +83,7 @@ async def test_a_node_without_doors(tmp_path: Path) -> None:
     await node.stop()
 
 
-async def test_members_that_wait_are_answered_before_the_door_waits_for_them(
+async def test_members_that_wait_are_answered_before_the_server_waits_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []

@@ -50,10 +50,10 @@ def test_a_disk_without_room_for_a_number_is_no_reason_not_to_start(
     held.release()
 
 
-def test_a_person_is_told_what_to_type() -> None:
-    told = process.first_commands(Address("127.0.0.1", 9092), "https://[::1]:8080")
-    assert "https://[::1]:8080/" in told
-    assert "tidemill topic create orders --partitions 3\n" in told
+def test_a_person_sees_what_to_type() -> None:
+    reported = process.first_commands(Address("127.0.0.1", 9092), "https://[::1]:8080")
+    assert "https://[::1]:8080/" in reported
+    assert "tidemill topic create orders --partitions 3\n" in reported
     assert "--bootstrap 127.0.0.1:19092\n" in process.first_commands(Address("127.0.0.1", 19092), None)
     assert "tidemill" not in process.first_commands(None, None)
 

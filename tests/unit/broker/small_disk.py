@@ -21,7 +21,7 @@ from tidemill.testing.clock import VirtualClock
 
 
 class SmallDisk(RealDisk):
-    """A real disk that takes no more when it is told to."""
+    """A real disk that takes no more when the test says so."""
 
     full = False
 

@@ -51,7 +51,7 @@ async def test_the_brokers_defaults_make_the_topic(tmp_path: Path) -> None:
         assert topic.overrides == {}
 
 
-async def test_a_quiet_producer_is_remembered_as_long_as_the_broker_is_told(tmp_path: Path) -> None:
+async def test_a_quiet_producer_is_remembered_as_long_as_the_settings_say(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with running(tmp_path, {"producer.id.expiration.ms": "1000"}, memory=True, clock=clock) as broker:
         await broker.topics.create("orders")
@@ -166,7 +166,7 @@ async def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -
     assert list((tmp_path / "deleted").iterdir()) == []
 
 
-async def test_a_folder_of_nobody_is_moved_aside_and_kept(tmp_path: Path) -> None:
+async def test_a_folder_of_an_unknown_topic_is_moved_aside_and_kept(tmp_path: Path) -> None:
     stray = tmp_path / "streams" / "orders" / "0"
     stray.mkdir(parents=True)
     (stray / "note").write_text("mine")

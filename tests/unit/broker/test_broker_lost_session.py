@@ -113,7 +113,7 @@ async def test_who_waits_for_a_coordinator_that_is_cut_off_is_sent_away() -> Non
 async def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would tell everybody that nothing was ever committed; once there is room it tells what was."""
+    """It would answer that nothing was ever committed. Once there is room it returns the offsets."""
     async with running(tmp_path) as broker:
         await broker.topics.create("orders")
         await broker.groups.commit("g", [OffsetCommit("orders", 0, 7)])
@@ -135,7 +135,7 @@ async def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
         assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
 
 
-async def test_what_was_read_in_an_earlier_epoch_is_not_told() -> None:
+async def test_what_was_read_in_an_earlier_epoch_is_not_returned() -> None:
     """Leadership went and came back: another broker may have written, and this one has to read again first."""
     async with leader(Line(Store())) as broker:
         for topic in (GROUP_OFFSETS, TRANSACTION_STATE):
@@ -154,7 +154,7 @@ async def _agreed(term: Term, isr: tuple[int, ...]) -> Term:
 
 
 async def test_one_journal_that_is_damaged_keeps_its_own_groups_alone_from_being_served(tmp_path: Path) -> None:
-    """They are told to wait, and never that they have committed nothing; the broker starts."""
+    """Clients get a retriable error, and never that they have committed nothing; the broker starts."""
     async with running(tmp_path) as broker:
         await broker.topics.create("orders")
         for name in ("damaged", "whole"):

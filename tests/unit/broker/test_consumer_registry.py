@@ -29,14 +29,14 @@ def test_keys_and_values_are_read_as_they_were_written() -> None:
 
 async def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
-        told: list[str] = []
-        broker.consumer_registry.listen(told.extend)
+        reported: list[str] = []
+        broker.consumer_registry.listen(reported.extend)
         for name in ("a", "b"):
             broker.consumer_registry.enter("line", DealtConsumer(name, "r"))
         await eventually_async(lambda: here(broker) == {"a": True, "b": True})
         broker.consumer_registry.leave("line", "a")
         await eventually_async(lambda: here(broker) == {"b": True})
-        assert set(told) == {"line"}
+        assert set(reported) == {"line"}
         assert not broker.consumer_registry.displaced("line")
 
 
@@ -52,7 +52,7 @@ async def test_a_key_that_is_lost_is_written_again(tmp_path: Path) -> None:
         assert here(broker) == {"a": True}
 
 
-async def test_an_id_that_connects_elsewhere_is_given_up_and_one_that_comes_back_takes_its_place(
+async def test_an_id_that_connects_to_another_broker_is_given_up_and_one_that_returns_takes_its_place(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path, memory=True) as broker:

@@ -1,4 +1,4 @@
-"""The worker that writes groups to tables: twice a second, all heartbeats in one insert, whoever asks how often."""
+"""The worker that writes groups to tables: twice a second, all heartbeats in one insert."""
 
 import asyncio
 from types import SimpleNamespace
@@ -113,7 +113,7 @@ def test_heartbeats_of_all_members_are_one_insert_now_and_then(loop: VirtualLoop
     assert len({token for _, _, token in world.inserts}) == len(world.inserts)
     heard_s = [min(column(rows, "heartbeat_time")) / 1e9 for _, rows, _ in world.inserts]
     gaps = [after - before for before, after in zip(heard_s, [*heard_s[1:], SECONDS], strict=True)]
-    assert max(gaps) < ACTIVE_S / 4, "nobody who sends heartbeats comes near to being taken for inactive"
+    assert max(gaps) < ACTIVE_S / 4, "no member that sends heartbeats comes near to being taken for inactive"
 
 
 def test_members_keep_the_time_at_which_they_joined_whichever_broker_writes_it(loop: VirtualLoop) -> None:

@@ -1,4 +1,4 @@
-"""What one client is told, the other is told in its own spelling, and takes."""
+"""The options of one client become options of the other, in its own spelling."""
 
 from pathlib import Path
 

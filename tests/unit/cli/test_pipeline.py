@@ -28,8 +28,8 @@ def add(root: Path, batch: int, offsets: range) -> None:
     rows = pa.RecordBatch.from_pydict(
         {"topic": ["orders"] * len(offsets), "partition": [0] * len(offsets), "offset": list(offsets)}
     )
-    told = stage_rows(StagedRows(str(lake.root), str(batch)), 0, [rows])
-    lake.commit(CommitStep("q", batch), [LakeFile(**row) for each in told for row in each.to_pylist()], rows.schema)
+    reported = stage_rows(StagedRows(str(lake.root), str(batch)), 0, [rows])
+    lake.commit(CommitStep("q", batch), [LakeFile(**row) for each in reported for row in each.to_pylist()], rows.schema)
 
 
 def test_an_audit_is_a_table_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,8 +41,12 @@ def test_an_audit_is_a_table_and_an_exit_code(tmp_path: Path, capsys: pytest.Cap
     add(root, 1, range(7, 9))
     assert main(["pipeline", "audit", str(root), "--json"]) == 1
     out, err = capsys.readouterr()
-    told = json.loads(out)
-    assert (told["ok"], told["partitions"][0]["verdict"], told["partitions"][0]["missing"]) == (False, "holes", 2)
+    reported = json.loads(out)
+    assert (reported["ok"], reported["partitions"][0]["verdict"], reported["partitions"][0]["missing"]) == (
+        False,
+        "holes",
+        2,
+    )
     assert err.startswith("error: partition 0 of ")
     assert "2 offsets missing, 0 doubled" in err
 
@@ -125,7 +129,7 @@ def test_one_process_writes_to_a_lake(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_who_is_told_twice_to_stop_has_stopped_in_order(
+def test_a_second_stop_signal_does_not_disturb_a_clean_stop(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first signal ends the queries, the second comes while Spark stops, the third while the command ends."""
@@ -139,14 +143,14 @@ def test_who_is_told_twice_to_stop_has_stopped_in_order(
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)
 
-    class Told(Queries):
+    class Reported(Queries):
         def ended(self) -> bool:
             os.kill(os.getpid(), number)
             return False
 
     monkeypatch.setattr("tidemill.cli.pipeline.existing_topics", lambda *_: None)
     monkeypatch.setattr("tidemill.pipelines.spark.remote.session_for", session)
-    monkeypatch.setattr("tidemill.pipelines.spark.sinks.start_pipeline", lambda *_, **__: Told({}))
+    monkeypatch.setattr("tidemill.pipelines.spark.sinks.start_pipeline", lambda *_, **__: Reported({}))
     assert main(["pipeline", "run", str(root)]) == 0
     status = read_status(root)
     assert status is not None

@@ -1,4 +1,4 @@
-"""`tidemill produce` at a broker that takes nothing: clients go on asking, and somebody waits for a word."""
+"""`tidemill produce` at a broker that takes nothing: clients retry, and a user waits for an error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -52,7 +52,7 @@ def lines() -> Iterator[InputLine]:
     yield InputLine(None, b"tea", 4)
 
 
-def test_a_wait_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wait_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     run = sending(4)
     run.send(lines(), lambda _: None)
     run.report(as_json=False)
@@ -64,7 +64,7 @@ def test_a_wait_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_nothing_is_told_where_nobody_waits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_sent_where_no_client_waits(capsys: pytest.CaptureFixture[str]) -> None:
     sending(1).send(lines(), lambda _: None)
     assert capsys.readouterr() == ("", "")
 

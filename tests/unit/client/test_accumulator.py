@@ -76,7 +76,7 @@ def test_large_records_travel_alone() -> None:
 def test_what_is_sent_again_is_the_same_batch_and_comes_first() -> None:
     made = buffer(1, idempotent=True)
     made.add(0, "a", 1, None, 0)
-    assert made.take(500) == []  # nobody to send it as
+    assert made.take(500) == []  # no producer id to send it with
     assert made.lacking() == [0]
     made.identify([0], ProducerState(7, 0))
     (batch,) = made.take(500)

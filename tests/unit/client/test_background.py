@@ -1,4 +1,4 @@
-"""The loop behind the synchronous faces: nobody is left waiting, whoever closes what and when."""
+"""The loop behind the synchronous classes: no caller is left waiting, whenever a thread closes it."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ def face() -> Iterator[Face]:
     opened.end()
 
 
-def test_who_waits_while_another_thread_closes_is_told(face: Face) -> None:
+def test_a_wait_gets_an_error_when_another_thread_closes(face: Face) -> None:
     begun = threading.Semaphore(0)
 
     async def begin() -> None:
@@ -48,7 +48,7 @@ def test_who_waits_while_another_thread_closes_is_told(face: Face) -> None:
                 each.result(PATIENCE_S)
 
 
-def test_who_comes_while_it_is_closed_is_told() -> None:
+def test_a_call_while_it_is_closed_gets_an_error() -> None:
     """Many come at once, each at another moment of the end."""
     for _ in range(20):
         face = Face()
@@ -69,7 +69,7 @@ def test_who_comes_while_it_is_closed_is_told() -> None:
             face.background.call_soon(print)
 
 
-def test_a_forked_child_is_told_and_can_end(face: Face) -> None:
+def test_a_forked_child_gets_an_error_and_can_end(face: Face) -> None:
     child = os.fork()
     if not child:
         try:
@@ -98,7 +98,7 @@ def test_what_ends_in_the_thread_itself_is_not_waited_for(face: Face) -> None:
     face.background.run_last(last())  # nothing is left to do
 
 
-def test_who_would_wait_for_himself_is_told(face: Face) -> None:
+def test_a_wait_for_itself_gives_an_error(face: Face) -> None:
     async def callback() -> None:
         face.background.run(asyncio.sleep(0))
 

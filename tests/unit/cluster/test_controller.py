@@ -21,7 +21,7 @@ async def three(store: Store) -> list[Node]:
     nodes = [Node(store, number) for number in (1, 2, 3)]
     for node in nodes:
         await node.start(controls=True)
-        await eventually_async(lambda: CONTROLLER in store.entries, "nobody decides")
+        await eventually_async(lambda: CONTROLLER in store.entries, "no broker decides")
     put_topic(store, 1, 2, 3)
     await eventually_async(lambda: all("orders" in node.metadata.image.by_name for node in nodes), "topic not seen")
     assert store.entries[CONTROLLER].value == b"1"
@@ -33,7 +33,7 @@ async def test_another_overseer_is_elected_and_goes_on() -> None:
     one, two, _ = await three(store)
     one.line.cut = True
     cut_at = asyncio.get_running_loop().time()
-    await eventually_async(lambda: two.state().leader == 2, "nobody decides who leads")
+    await eventually_async(lambda: two.state().leader == 2, "no broker decides who leads")
     led = asyncio.get_running_loop().time()
     assert store.entries[CONTROLLER].value in (b"2", b"3")
     assert led - cut_at <= TTL_MS / 1000 + 2
@@ -45,7 +45,7 @@ async def test_another_overseer_is_elected_and_goes_on() -> None:
 
 
 async def test_who_was_elected_without_hearing_of_it_decides_all_the_same() -> None:
-    """Its key lives with its session: nobody else will ever decide."""
+    """Its key lives with its session: no other broker will ever decide."""
     store = Store()
     one, two = Node(store, 1), Node(store, 2)
     one.line.loses_answers_to = CONTROLLER
@@ -59,7 +59,7 @@ async def test_who_was_elected_without_hearing_of_it_decides_all_the_same() -> N
 
 
 async def test_when_coordination_comes_back_the_controller_of_before_does_not_wait_for_itself() -> None:
-    """Coordination that was away keeps sessions longer: nobody leads anything until there is a controller."""
+    """Coordination that was away keeps sessions longer: no broker leads anything until there is a controller."""
     store = Store()
     nodes = await three(store)
     store.keeps_sessions = True

@@ -1,4 +1,4 @@
-"""A broker joins, loses its session, steps down by its own clock and comes back as somebody new."""
+"""A broker joins, loses its session, steps down by its own clock and returns as a new incarnation."""
 
 import asyncio
 from dataclasses import replace
@@ -26,7 +26,7 @@ async def test_b18_who_cannot_renew_steps_down_before_others_may_lead() -> None:
     first = one.membership.registration.incarnation
     one.line.cut = True
     cut_at = asyncio.get_running_loop().time()
-    await eventually_async(lambda: other.state().leader == 2, "nobody took over")
+    await eventually_async(lambda: other.state().leader == 2, "no broker took over")
     led = asyncio.get_running_loop().time()
     [stepped] = one.stepped_down
     assert cut_at < stepped < led, "it steps down by its own clock, before the store has ended its session"
@@ -71,7 +71,7 @@ async def test_b22_who_comes_back_within_its_own_session_gives_up_what_it_led_fi
     await one.start()
     await other.start()
     put_topic(store, 1, 2)
-    one.line.cut = True  # killed: nobody renews or hands over
+    one.line.cut = True  # killed: no session is renewed or handed over
     again = Node(store, 1)
     again.membership.registration = replace(again.membership.registration, incarnation=other.membership._new_id())
     began = asyncio.get_running_loop().time()
@@ -157,7 +157,7 @@ async def test_who_comes_back_while_it_is_forgotten_is_not() -> None:
     assert "known/1" in store.entries
 
 
-async def test_what_could_not_be_told_is_told_again() -> None:
+async def test_a_report_that_failed_is_sent_again() -> None:
     store = Store()
     one = Node(store, 1)
     await one.start()
@@ -180,20 +180,20 @@ async def test_who_leaves_hands_over_and_is_gone_at_once() -> None:
     await eventually_async(lambda: "orders" in one.metadata.image.by_name, "the topic is not seen")
     await one.membership.leave()
     assert "brokers/1" not in store.entries
-    await eventually_async(lambda: other.state().leader == 2, "nobody leads", within_s=1)
+    await eventually_async(lambda: other.state().leader == 2, "no broker leads", within_s=1)
     assert one.stepped_down == []
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["the last broker", "the only copy"])
-async def test_who_has_what_nobody_else_has_goes_without_delay(alone: bool) -> None:
-    """Whoever controls must not give it back to one that is still there, but about to go; so many take a while."""
+async def test_a_broker_with_the_only_replicas_leaves_without_delay(alone: bool) -> None:
+    """The controller must not give it back to a broker that is about to leave. So many take a while."""
     store = Store()
     one, other = Node(store, 1), Node(store, 2)
     await one.start(controls=alone)
     if not alone:
         await other.start(controls=True)
     put_topic(store, 1, partitions=2 * WRITES_MAX)
-    await asyncio.sleep(TTL_MS / 1000)  # all have seen it, and somebody controls
+    await asyncio.sleep(TTL_MS / 1000)  # all have seen it, and there is a controller
     began = asyncio.get_running_loop().time()
     await one.membership.leave()
     assert asyncio.get_running_loop().time() - began < 1

@@ -1,4 +1,4 @@
-"""The view of a broker: what it missed it lists again (B21), and whoever wrote waits until it is seen."""
+"""The view of a broker: it lists again what it missed (B21), and a writer waits until its write is seen."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from tidemill.model.errors import RequestTimedOut
 
 
 class Forgetful(LocalCoordination):
-    """Forgets what was between, whenever it is told to."""
+    """Forgets the changes in between when the test says so."""
 
     gaps = 0
 
@@ -65,7 +65,7 @@ async def test_b21_what_was_missed_is_listed_again(tmp_path: Path) -> None:
         assert store.gaps == 0
 
 
-async def test_who_waits_for_what_never_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_without_an_end_gives_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "CATCH_UP_S", 0.01)
 
     async with following(tmp_path) as (_, known):

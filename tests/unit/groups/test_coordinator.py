@@ -194,15 +194,15 @@ async def test_commits_share_a_batch_and_keep_their_order(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"), [(KafkaStorageError(), NotCoordinator), (OSError("disk"), CoordinatorNotAvailable)]
+    ("failure", "reported"), [(KafkaStorageError(), NotCoordinator), (OSError("disk"), CoordinatorNotAvailable)]
 )
-async def test_a_journal_that_fails_changes_nothing(lab: Lab, failure: Exception, told: type[KafkaError]) -> None:
+async def test_a_journal_that_fails_changes_nothing(lab: Lab, failure: Exception, reported: type[KafkaError]) -> None:
     joined = await lab.member("g", "a")
     await lab.groups.commit("g", [OffsetCommit("t", 0, 5)], generation=1, member_id=joined.member_id)
     lab.journal.failure = failure
-    with pytest.raises(told):
+    with pytest.raises(reported):
         await lab.groups.commit("g", [OffsetCommit("t", 0, 6)], generation=1, member_id=joined.member_id)
-    with pytest.raises(told):
+    with pytest.raises(reported):
         await lab.groups.leave("g", [Leaver(joined.member_id)])
     assert lab.committed("g") == 5
     lab.journal.failure = None
@@ -294,7 +294,7 @@ async def test_a_lost_member_is_noticed_without_anyone_asking(lab: Lab) -> None:
     await eventually_async(lambda: lab.groups.describe("g").state == "Empty")
 
 
-async def test_whoever_waits_is_answered_at_the_end() -> None:
+async def test_every_waiting_call_is_answered_at_the_end() -> None:
     lab = Lab(FakeJournal(), GroupLimits(initial_rebalance_delay_ms=60_000))
     await lab.start()
     waiting = asyncio.ensure_future(lab.enter("g", "a"))
@@ -305,7 +305,7 @@ async def test_whoever_waits_is_answered_at_the_end() -> None:
         await waiting
 
 
-async def test_what_is_refused_at_the_door(lab: Lab) -> None:
+async def test_requests_that_the_server_refuses(lab: Lab) -> None:
     for group_id in ("", "x" * 5_000):
         with pytest.raises(InvalidGroupId):
             await lab.join(group_id, "a")

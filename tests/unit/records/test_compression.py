@@ -91,9 +91,9 @@ def test_lz4_is_read_by_the_reference(content: bytes) -> None:
     frame = compress(Codec.LZ4, content)
     assert lz4.frame.decompress(frame) == content
     assert len(frame) <= len(content) + 40
-    told = lz4.frame.get_frame_info(frame)
-    assert not told["block_linked"]
-    assert told["block_size"] >= LZ4_BLOCK_BYTES, "no block is larger than the frame says"
+    reported = lz4.frame.get_frame_info(frame)
+    assert not reported["block_linked"]
+    assert reported["block_size"] >= LZ4_BLOCK_BYTES, "no block is larger than the frame says"
 
 
 def test_lz4_blocks_are_independent_and_others_are_read() -> None:

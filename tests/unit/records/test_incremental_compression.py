@@ -50,7 +50,7 @@ def test_lz4_in_pieces_is_one_frame() -> None:
 
 
 @pytest.mark.parametrize("pieces", [[], [b""], [b"x"], [b"tide" * 40_000, b"mill" * 3]])
-def test_zstandard_in_pieces_is_one_frame_that_tells_its_size(pieces: list[bytes]) -> None:
+def test_zstandard_in_pieces_is_one_frame_with_its_size(pieces: list[bytes]) -> None:
     out = packed(Compression(Codec.ZSTD), pieces)
     whole = b"".join(pieces)
     assert zstandard.frame_content_size(out) == len(whole)

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.kafka_server import kafka_door
+from tests.support.kafka_server import running_kafka_server
 from tests.unit.servers.kafka.replica_links import LIMITS, SECRET, TERM, batch, led
 
 from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted
@@ -18,12 +18,12 @@ from tidemill.supervision.supervisor import Supervisor
 
 
 async def test_a_fetcher_copies_over_a_real_connection_and_survives_its_loss(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        door.broker.cluster_secret = SECRET
-        topic_id, leader = await led(door)
+    async with running_kafka_server(tmp_path) as server:
+        server.broker.cluster_secret = SECRET
+        topic_id, leader = await led(server)
         follower = await opener(MemoryLogStore(), lambda: 1)("t", 0, parse({}), 0)
         await follower.follower.follow(TERM)
-        peers = Peers(1, lambda _: door.address, lambda: SECRET, LIMITS)
+        peers = Peers(1, lambda _: server.address, lambda: SECRET, LIMITS)
         links: list[PeerLink] = []
 
         async def connect(node_id: int) -> PeerLink:

@@ -1,4 +1,4 @@
-"""Waiting rooms: what the journal says is what waits, whoever reads it, and a room that failed is filled again."""
+"""Waiting records: the state is that of the journal on every broker, and a store that failed is filled again."""
 
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -37,13 +37,13 @@ FAR_MS = 4_000_000_000_000
 
 
 class Store(MemoryTimelineStore):
-    """A store that fails when it is told to."""
+    """A store that fails when the test says so."""
 
     fails = False
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
         if self.fails:
-            raise StoreUnavailable("as told")
+            raise StoreUnavailable("as requested")
         return await super().schedule(timeline, messages)
 
 
@@ -175,7 +175,7 @@ async def test_who_does_not_lead_takes_nothing(tmp_path: Path) -> None:
             await first.rooms.leave(TOPIC, ["a"])
 
 
-async def test_a_room_that_failed_is_filled_again_from_the_journal(tmp_path: Path) -> None:
+async def test_a_store_that_failed_is_filled_again_from_the_journal(tmp_path: Path) -> None:
     async with keepers(tmp_path) as (first, _):
         await first.lead(1)
         await first.rooms.take([entry(first.broker, "a", b"a")])
@@ -188,7 +188,7 @@ async def test_a_room_that_failed_is_filled_again_from_the_journal(tmp_path: Pat
         assert await first.waiting() == {"a": b"a", "b": b"b"}
 
 
-async def test_what_waited_for_a_topic_that_is_gone_is_left_out_for_good(tmp_path: Path) -> None:
+async def test_records_that_waited_for_a_deleted_topic_are_left_out(tmp_path: Path) -> None:
     async with keepers(tmp_path) as (first, second):
         await first.lead(1)
         await first.rooms.take([entry(first.broker, "a", b"a"), entry(first.broker, "old", b"old", uuid4())])

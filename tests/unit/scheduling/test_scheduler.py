@@ -1,4 +1,4 @@
-"""What a leader does with scheduled records that are due: each is stored once, whoever sends it, and how often."""
+"""What a leader does with scheduled records that are due: each is stored once, however often brokers send it."""
 
 import asyncio
 import random
@@ -80,14 +80,14 @@ async def leading(folder: Path) -> AsyncIterator[tuple[Partition, Callable[..., 
         await dispatcher.close()
 
 
-async def test_a_batch_of_a_transaction_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_batch_of_a_transaction_does_not_wait(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
         await broker.topics.create("later", partitions=1)
         scheduler = scheduler_of(broker, Dispatcher(MemoryTimelineStore(), Clock(), random.Random(1)))
         partition = broker.view.partition("later", 0)
         record = NewRecord(b"k", b"of a transaction", (), 1)
         batch = build_batch([record], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
-        async with scheduler._turn("later", 0):  # somebody's records are being kept for later
+        async with scheduler._turn("later", 0):  # records are being kept for later
             appending = asyncio.create_task(scheduler.append(partition, batch, acks=-1, version=VERSION, timeout_s=10))
             await asyncio.sleep(0)
             assert partition.leader.open_transaction(9, 0) == 0, "what was verified is stored at once"

@@ -16,7 +16,7 @@ async def supervisor() -> Supervisor:
 
 
 class Loop:
-    """Fails as often as it is told to, then runs."""
+    """Fails a given number of times, then runs."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures

@@ -17,10 +17,10 @@ from tests.support.unreported import pytest_configure
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):
-    how, beside = os.environ["HOW"], hasattr(item.config, "workerinput")
-    if item.name == "test_victim" and how == "exit" and beside:
+    how, in_worker = os.environ["HOW"], hasattr(item.config, "workerinput")
+    if item.name == "test_victim" and how == "exit" and in_worker:
         os._exit(9)
-    if item.name == "test_victim" and (how == "always" or (how == "internal" and beside)):
+    if item.name == "test_victim" and (how == "always" or (how == "internal" and in_worker)):
         raise SystemError("AST constructor recursion depth mismatch")
 """
 
@@ -57,7 +57,7 @@ def lost(output: str) -> list[str]:
     return [line.split()[1].partition("::")[2] for line in output.splitlines() if line.startswith("LOST ")]
 
 
-BESIDE = ("-n", "1", "--dist", "loadfile", "--max-worker-restart", "0")
+IN_WORKER = ("-n", "1", "--dist", "loadfile", "--max-worker-restart", "0")
 AGAIN = ("--last-failed", "--last-failed-no-failures", "none")
 
 
@@ -68,7 +68,7 @@ AGAIN = ("--last-failed", "--last-failed-no-failures", "none")
 def test_what_a_dead_process_took_with_it_is_named_and_run_by_the_second_try(
     suite: Path, how: str, missing: list[str]
 ) -> None:
-    status, output = run(suite, how, *BESIDE)
+    status, output = run(suite, how, *IN_WORKER)
     assert status == 1, output
     assert lost(output) == missing
 
@@ -91,7 +91,7 @@ def test_a_test_without_a_result_fails_one_process_too(suite: Path) -> None:
     assert lost(output) == ["test_after", "test_last", "test_victim"]
 
 
-def test_what_somebody_asked_to_leave_out_is_not_lost(suite: Path) -> None:
+def test_what_the_user_asked_to_leave_out_is_not_lost(suite: Path) -> None:
     (suite / "test_some.py").write_text("def test_bad(): assert False\n" + TESTS)
     status, output = run(suite, "never", "-x")
     assert (status, lost(output)) == (1, [])

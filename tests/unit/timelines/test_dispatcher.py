@@ -202,7 +202,7 @@ async def test_two_racks_race_and_every_message_is_leased_once() -> None:
 
 
 async def test_dead_letters_go_to_their_timeline_also_without_consumers() -> None:
-    settings = TimelineSettings(lease_ms=1_000, max_attempts=2, dead_letter="timeline:graves")
+    settings = TimelineSettings(lease_ms=1_000, max_attempts=2, dead_letter="timeline:dead-letters")
 
     async with virtual_fleet(settings=settings) as fleet:
         consumer = fleet.consumer()
@@ -211,14 +211,14 @@ async def test_dead_letters_go_to_their_timeline_also_without_consumers() -> Non
         await fleet.until(lambda: len(fleet.received) == 2)
         fleet.dispatcher.detach("line", consumer)
         for _ in range(100):
-            if await fleet.dispatcher.count("graves", EVERYTHING):
+            if await fleet.dispatcher.count("dead-letters", EVERYTHING):
                 break
             await asyncio.sleep(0.1)
-        (dead,) = await fleet.dispatcher.messages("graves", EVERYTHING, 10)
+        (dead,) = await fleet.dispatcher.messages("dead-letters", EVERYTHING, 10)
         assert dead.id.startswith(message)
         assert dead.body == b"body"
         assert await fleet.dispatcher.count("line", EVERYTHING) == 1
-        fleet.consumer("graves")
+        fleet.consumer("dead-letters")
         await fleet.until(lambda: len(fleet.received) == 3)
 
 
@@ -285,17 +285,17 @@ async def test_bodies_that_the_store_gives_out_a_few_at_a_time_are_not_late(monk
         assert max(one.late_ms for one in fleet.received) < 10
 
 
-async def test_a_grave_that_is_gone_is_dug_again() -> None:
+async def test_a_deleted_dead_letter_timeline_is_created_again() -> None:
     async with virtual_fleet() as fleet:
-        settings = TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:graves")
+        settings = TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:dead-letters")
         await fleet.dispatcher.alter("line", settings)
-        await fleet.dispatcher.delete("graves")
+        await fleet.dispatcher.delete("dead-letters")
         consumer = fleet.consumer()
         await fleet.schedule(fleet.now_ms())
         await fleet.until(lambda: len(fleet.received) == 1)
         fleet.dispatcher.detach("line", consumer)
         await asyncio.sleep(10)
-        assert await fleet.dispatcher.count("graves", EVERYTHING) == 1
+        assert await fleet.dispatcher.count("dead-letters", EVERYTHING) == 1
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
 
@@ -441,7 +441,7 @@ async def test_a_lease_that_ended_before_the_frontier_is_looked_up_however_late_
         await fleet.until(lambda: [one.id for one in fleet.received].count(message.id) == 2, limit_s=2)
 
 
-async def test_nobody_looks_for_room_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_room_is_not_looked_for_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 5)
 
     async with virtual_fleet() as fleet:

@@ -85,7 +85,7 @@ async def test_messages_that_were_taken_out_when_the_error_came_are_found_again(
 
 async def test_dead_letters_are_moved_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async with virtual_fleet(
-        settings=TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:graves")
+        settings=TimelineSettings(lease_ms=1_000, max_attempts=1, dead_letter="timeline:dead-letters")
     ) as fleet:
         fleet.consumer()
         fail_at(monkeypatch, DeadLetterQueue, "_try", 1)

@@ -1,6 +1,6 @@
-"""Nobody waits while a consumer is free: the dispatcher with room for a handful of messages, from a seed.
+"""No message waits while a consumer is free: the dispatcher with room for a handful of messages, from a seed.
 
-A message that is in nobody's hands, and that nobody is going to look for, comes with the next rescan only, a minute
+A message that no part holds, and that no part is going to look for, comes with the next rescan only, a minute
 later. It takes little memory, many changes and some time in the store to lose one out of sight; limits of a handful
 make rare what is common, and the other way round.
 """
@@ -103,7 +103,7 @@ class Crowd:
             await asyncio.sleep(self._rng.uniform(0.1, 8))
 
     def idle(self) -> bool:
-        """Whether somebody is there, and nobody has anything to do."""
+        """Whether a consumer is there, and none has anything to do."""
         return bool(self.here) and not any(one.held or one.reserved for one in self.here.values())
 
     async def go(self) -> None:
@@ -130,7 +130,7 @@ async def _produce(fleet: Fleet, rng: random.Random) -> None:
         await asyncio.sleep(rng.choice([0.01, 0.1, 1, 3]))
 
 
-async def _nobody_waits(fleet: Fleet, crowd: Crowd, store: MemoryTimelineStore) -> None:
+async def _no_message_waits(fleet: Fleet, crowd: Crowd, store: MemoryTimelineStore) -> None:
     """Fails when messages are due and consumers idle for long."""
     idle_since_ms: int | None = None
     while True:
@@ -146,7 +146,7 @@ async def _nobody_waits(fleet: Fleet, crowd: Crowd, store: MemoryTimelineStore) 
 
 
 @pytest.mark.parametrize("seed", [6, 23, 26, *range(3)])
-async def test_nobody_waits_while_a_consumer_is_free(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_message_waits_while_a_consumer_is_free(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     fill = rng.choice([2, 5, 20])
     monkeypatch.setattr(delivery, "QUEUED_MESSAGES_MAX", rng.choice([3, 10, 50]))
@@ -162,7 +162,7 @@ async def test_nobody_waits_while_a_consumer_is_free(seed: int, monkeypatch: pyt
         crowd = Crowd(
             fleet, rng, messages_max=max(3 * fill, rng.choice([25, 100])), bytes_max=rng.choice([3_000, 10**9])
         )
-        watching = asyncio.create_task(_nobody_waits(fleet, crowd, store))
+        watching = asyncio.create_task(_no_message_waits(fleet, crowd, store))
         coming = asyncio.create_task(crowd.come_and_go())
         try:
             await _produce(fleet, rng)

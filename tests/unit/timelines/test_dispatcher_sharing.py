@@ -1,4 +1,4 @@
-"""Two brokers over one store, on a virtual clock: each delivers its own consumers' buckets, nobody's are forgotten."""
+"""Two brokers over one store, on a virtual clock: each delivers the buckets of its consumers, none is lost."""
 
 import asyncio
 import random
@@ -42,7 +42,7 @@ class Hub:
     def __init__(self, world: World) -> None:
         self.world = world
         self.written: dict[tuple[str, str], tuple[DealtConsumer, int, int]] = {}
-        self.brokers: list[Desk] = []
+        self.brokers: list[BrokerRegistry] = []
         self.revision = 0
 
     def write(self, timeline: str, consumer: str, entry: tuple[DealtConsumer, int, int] | None) -> None:
@@ -60,7 +60,7 @@ class Hub:
                 self.write(timeline, consumer, None)
 
 
-class Desk:
+class BrokerRegistry:
     """One broker's consumer registry."""
 
     def __init__(self, hub: Hub, node: int) -> None:
@@ -114,7 +114,7 @@ class Pair:
         return {one.granted.message.bucket for one in fleet.received}
 
     async def deal(self) -> None:
-        """Until everybody who is there is dealt in."""
+        """Until every connected consumer has buckets."""
         await asyncio.sleep(2 * WINDOW_MS / 1_000)
 
 
@@ -138,7 +138,7 @@ async def pair() -> AsyncIterator[Pair]:
     store, hub = SharedStore(world), Hub(world)
     fleets = []
     for node in (1, 2):
-        dispatcher = Dispatcher(store, world.clock, random.Random(node), registry=Desk(hub, node))
+        dispatcher = Dispatcher(store, world.clock, random.Random(node), registry=BrokerRegistry(hub, node))
         await dispatcher.open()
         fleets.append(Fleet(world, dispatcher))
         await dispatcher.create("line", TimelineSettings(window_ms=WINDOW_MS, lease_ms=60_000))
@@ -218,7 +218,7 @@ async def test_a_consumer_that_stands_still_leaves_its_buckets_to_another_broker
     assert len(pair.two.received) > 50
 
 
-async def test_whoever_connects_last_has_the_id(pair: Pair) -> None:
+async def test_the_newest_connection_has_the_id(pair: Pair) -> None:
     pair.one.consumer(id="a", max_in_flight=10_000)
     await pair.deal()
     pair.two.consumer(id="a", max_in_flight=10_000)

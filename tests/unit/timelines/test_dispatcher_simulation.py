@@ -43,7 +43,7 @@ class FlakyStore(MemoryTimelineStore):
             raise StoreUnavailable("not done")
         result = await call()
         if self._rng.random() < self.failing / 2:
-            raise StoreUnavailable("done, but nobody will know")
+            raise StoreUnavailable("done, but the response is lost")
         return result
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
@@ -136,7 +136,7 @@ async def _treat(fleet: Fleet, checker: Checker, rng: random.Random, one: Receiv
 
 
 async def _one(fleet: Fleet, command: Command) -> CommandOutcome | TimelineError | None:
-    """One operation; sent again while the store fails, as the client does. None: nobody knows which one did it."""
+    """One operation; sent again while the store fails, as the client does. None: it is unknown which one did it."""
     repeated = False
     while True:
         try:

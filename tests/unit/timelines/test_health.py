@@ -143,7 +143,7 @@ async def test_a_store_that_is_read_and_takes_nothing_is_degraded() -> None:
     assert guard.health().state is TimelinesState.DEGRADED
     assert guard.health().reasons == ("the store rejects writes: no route to host",)
     hands.pass_ms(REFUSED_AGE_MS)
-    assert guard.health().state is TimelinesState.HEALTHY, "nobody has tried for long"
+    assert guard.health().state is TimelinesState.HEALTHY, "no call was tried for long"
     with pytest.raises(StoreUnavailable):
         await guard.ask_store(_fails)
     assert guard.health().state is TimelinesState.DEGRADED

@@ -93,7 +93,7 @@ def test_counts_stay_true_and_nothing_before_the_frontier_is_lost(
     assert {one.seq for one in newest.values() if (one.due_ms, one.seq) <= frontier} <= {one.seq for one in popped}
 
 
-def test_clearing_tells_a_fill_under_way() -> None:
+def test_clearing_starts_another_generation() -> None:
     prefetch = Prefetch(early_ms=0)
     prefetch.add(_message(1, 1))
     before = prefetch.generation

@@ -160,7 +160,7 @@ async def test_a_marker_that_failed_is_tried_again_by_the_tick(world: World, mon
 
 
 @pytest.mark.parametrize("error", [UnknownTopicOrPartition(), InvalidProducerEpoch()])
-async def test_a_partition_with_nothing_to_end_holds_nobody_up(world: World, error: TidemillError) -> None:
+async def test_a_partition_with_nothing_to_end_delays_no_other(world: World, error: TidemillError) -> None:
     coordinator, identity = await opened(world, "gone-0", "t-0")
     world.refuse = lambda marker: error if marker.partition.topic == "gone" else None
     await coordinator.end_transaction("a", identity, commit=True, bump=False)

@@ -62,7 +62,7 @@ class Pipeline:
         return self._process.pid
 
     @property
-    def gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it ended by itself, or never started."""
         return self.state in {UNAVAILABLE, FAILED}
 

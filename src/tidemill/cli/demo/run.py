@@ -165,7 +165,7 @@ class Demo:
         self._began = time.monotonic()
         self._pace = Pace(self._began)
         self._ended: float | None = None
-        self._told: set[bool] = set()
+        self._reported: set[bool] = set()
         self._open = contextlib.ExitStack()
         self.pipeline: Pipeline | None = None
         self._totals: Totals | None = None
@@ -219,13 +219,13 @@ class Demo:
         if running is None:
             return None
         text = None
-        if running.gone:
+        if running.has_ended:
             text = f"without Spark: {running.reason}"
         elif running.batches:
             text = f"spark      joined, {running.rows:,} orders in its first micro-batch"
-        if text is None or running.gone in self._told:
+        if text is None or running.has_ended in self._reported:
             return None
-        self._told.add(running.gone)
+        self._reported.add(running.has_ended)
         return text
 
     def snapshot(self) -> Snapshot:

@@ -13,7 +13,7 @@ CLOCK = "tidemill.clock"
 TRUSTED = "trusted"
 
 
-class ToldClock(NamedTuple):
+class ReportedClock(NamedTuple):
     """The wall clock of another broker at the time of its response, and whether that broker trusts it."""
 
     wall_ms: int
@@ -26,7 +26,7 @@ def clock_request(node_id: int) -> Request:
     return plain(DESCRIBE_CONFIGS, {"resources": [resource], "include_synonyms": False, "include_documentation": False})
 
 
-def told_clock(answer: Answer) -> ToldClock | None:
+def reported_clock(answer: Answer) -> ReportedClock | None:
     """The clock in the response. None from a broker that does not have this value."""
     for result in answer.message().results:
         for config in result.configs:
@@ -35,9 +35,9 @@ def told_clock(answer: Answer) -> ToldClock | None:
     return None
 
 
-def _read(text: str) -> ToldClock:
+def _read(text: str) -> ReportedClock:
     try:
         values = json.loads(text)
-        return ToldClock(int(values["wall_ms"]), values["state"] == TRUSTED)
+        return ReportedClock(int(values["wall_ms"]), values["state"] == TRUSTED)
     except (ValueError, KeyError, TypeError) as error:
         raise ProtocolViolation(f"the value of {CLOCK} cannot be read: {error}") from None

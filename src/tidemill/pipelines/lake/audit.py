@@ -68,7 +68,7 @@ def left_to_archive(client: KafkaClient, lake: Lake, topic: str) -> int:
     return sum(max(0, end.offset - begins[part]) for part, end in ends.items())
 
 
-def told_by(verdict: AuditVerdict, lost_in: Mapping[int, int] | None) -> str:
+def verdict_text(verdict: AuditVerdict, lost_in: Mapping[int, int] | None) -> str:
     """The verdict on a partition in one word."""
     if verdict.doubled:
         return "doubled"

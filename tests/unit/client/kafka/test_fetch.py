@@ -20,7 +20,7 @@ fetch_versions = pytest.mark.parametrize("version", range(FETCH.low, FETCH.high 
 
 
 @fetch_versions
-def test_the_door_reads_the_fetch_that_was_meant(version: int) -> None:
+def test_the_server_reads_the_fetch_that_was_meant(version: int) -> None:
     wanted = FetchPosition(offset=2**40, max_bytes=12345, committed=True, max_wait_ms=17, min_bytes=3)
     header, frame = read_by_the_server(conversation(FETCH, version), fetch_request(ORDERS, wanted))
     request = read_fetch(frame, header.body, version)
@@ -34,7 +34,7 @@ def fetch_answer(version: int, outcome: FetchOutcome) -> bytes:
 
 
 @fetch_versions
-def test_what_the_door_gives_is_read_back(version: int) -> None:
+def test_what_the_server_returns_is_read_back(version: int) -> None:
     batches = build_batch(sample(3), base_offset=10) + build_batch(sample(2), base_offset=20)
     records = [bytes(batches), bytes(batches[:30])]  # the last batch is cut
     size = sum(map(len, records))

@@ -24,7 +24,7 @@ def test_the_environment_may_say_nothing() -> None:
     assert chosen_kernels({}).name == chosen_kernels({"TIDEMILL_KERNELS": ""}).name == load_kernels().name
 
 
-def test_a_wrong_name_is_told_with_the_right_ones() -> None:
+def test_a_wrong_name_is_reported_with_the_right_ones() -> None:
     with pytest.raises(
         InvalidClientOption, match="TIDEMILL_KERNELS: there are no kernels 'cuda'; choose one of numba, python"
     ):
@@ -41,7 +41,7 @@ def test_a_wrong_name_is_told_with_the_right_ones() -> None:
         (ImportError("No module named 'numba'"), "TIDEMILL_KERNELS: No module named 'numba'; install tidemill"),
     ],
 )
-def test_kernels_that_cannot_be_had_are_told_in_one_line(
+def test_missing_kernels_give_an_error_of_one_line(
     monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
     def fail(name: str | None) -> None:

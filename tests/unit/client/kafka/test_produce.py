@@ -16,7 +16,7 @@ produce_versions = pytest.mark.parametrize("version", range(PRODUCE.low, PRODUCE
 
 
 @produce_versions
-def test_the_door_reads_the_batches_that_were_sent(version: int) -> None:
+def test_the_server_reads_the_batches_that_were_sent(version: int) -> None:
     batches = {TopicPartition("a", 0): b"first" * 99, ORDERS: b"second", TopicPartition("a", 7): b"third"}
     request = produce_request(batches, acks=-1, timeout_ms=1500, transactional_id="tx" if version % 2 else None)
     header, frame = read_by_the_server(conversation(PRODUCE, version), request)

@@ -18,7 +18,7 @@ NUMBER_0 = b"\0\0\0\0"
 @pytest.mark.parametrize("api", [api for _, api in ALL], ids=[name for name, _ in ALL])
 def test_every_version_of_every_api_can_be_written_and_read_back(api: ClientApi) -> None:
     if api.key in {apis.PRODUCE.key, apis.FETCH.key}:
-        return  # written by hand, and tested beside it
+        return  # written by hand, and tested in the same way
     for version in range(api.low, api.high + 1):
         talk = conversation(api, version)
         header, frame = read_by_the_server(talk, plain(api, {}))
@@ -26,7 +26,7 @@ def test_every_version_of_every_api_can_be_written_and_read_back(api: ClientApi)
         assert read_body(header, frame) == compose(request_class(api.key, version), {})
 
 
-def test_nested_values_reach_the_door_in_every_version() -> None:
+def test_nested_values_reach_the_server_in_every_version() -> None:
     entry = {"partition_index": 3, "committed_offset": 77, "committed_metadata": "m"}
     fields = {"group_id": "g", "topics": [{"name": "t", "partitions": [entry]}]}
     for version in range(OFFSET_COMMIT.low, OFFSET_COMMIT.high + 1):
@@ -43,7 +43,7 @@ def test_the_highest_version_that_both_know_is_spoken() -> None:
     assert talk.version_of(LIST_OFFSETS) == LIST_OFFSETS.high
 
 
-def test_a_broker_that_is_too_old_or_too_new_is_told_in_one_line() -> None:
+def test_a_broker_that_is_too_old_or_too_new_gives_an_error_of_one_line() -> None:
     talk = Conversation("me")
     talk.learn({METADATA.key: (50, 60)})
     with pytest.raises(
@@ -73,7 +73,7 @@ def test_frames_that_are_no_answer_are_refused(frame: bytes) -> None:
         talk.heard(bytearray(frame))
 
 
-def test_nobody_answers_unasked() -> None:
+def test_a_response_without_a_request_is_refused() -> None:
     with pytest.raises(ProtocolViolation, match="without a request"):
         Conversation("me").heard(bytearray(NUMBER_0))
 
@@ -81,5 +81,5 @@ def test_nobody_answers_unasked() -> None:
 def test_api_versions_is_asked_in_the_version_that_all_know() -> None:
     talk = Conversation("me")
     talk.ask(plain(API_VERSIONS, {}))
-    told = talk.heard(bytearray(NUMBER_0 + b"\0\0\0\0\0\x01\0\x03\0\0\0\x0c"))
-    assert versions_in(told) == {3: (0, 12)}
+    reported = talk.heard(bytearray(NUMBER_0 + b"\0\0\0\0\0\x01\0\x03\0\0\0\x0c"))
+    assert versions_in(reported) == {3: (0, 12)}

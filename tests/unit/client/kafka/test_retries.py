@@ -38,12 +38,12 @@ def test_pauses_grow_up_to_a_limit() -> None:
     assert pause(NotLeaderOrFollower(), 0, 10_000) == 1000
 
 
-def test_an_address_where_nobody_ever_answered_gets_the_connect_timeout() -> None:
+def test_an_address_without_a_server_gets_the_connect_timeout() -> None:
     assert pause(BrokerUnreachable(), 999, contacted=False) == 1
     assert pause(BrokerUnreachable(), 1000, contacted=False) is None
 
 
-def test_a_topic_that_nobody_knows_gets_a_moment() -> None:
+def test_an_unknown_topic_gets_a_moment() -> None:
     assert pause(UnknownTopicOrPartition(), UNKNOWN_TOPIC_MS - 1) == 1
     assert pause(UnknownTopicOrPartition(), UNKNOWN_TOPIC_MS) is None
 

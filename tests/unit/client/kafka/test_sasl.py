@@ -1,4 +1,4 @@
-"""The messages of PLAIN and SCRAM, beside the examples of their RFCs."""
+"""The messages of PLAIN and SCRAM, compared with the examples of their RFCs."""
 
 import pytest
 

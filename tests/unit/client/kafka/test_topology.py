@@ -15,7 +15,7 @@ from tidemill.wire.kafka.schema import response_class
 BROKERS = [{"node_id": 1, "host": "a", "port": 9092}, {"node_id": 2, "host": "::1", "port": 9093}]
 
 
-def told(topology: Topology, topics: list[dict[str, Any]], version: int = METADATA.high) -> Topology:
+def reported(topology: Topology, topics: list[dict[str, Any]], version: int = METADATA.high) -> Topology:
     message = compose(response_class(METADATA.key, version), {"brokers": BROKERS, "topics": topics})
     return topology.with_answer(written(METADATA, version, message))
 
@@ -27,19 +27,19 @@ def topic(name: str, leaders: list[int], error_code: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", range(METADATA.low, METADATA.high + 1))
 def test_leaders_are_known_from_every_version(version: int) -> None:
-    topology = told(Topology(), [topic("t", [2, 1])], version)
+    topology = reported(Topology(), [topic("t", [2, 1])], version)
     assert topology.leader_of(TopicPartition("t", 0)) == 2
     assert topology.brokers == {1: BrokerEndpoint("a", 9092), 2: BrokerEndpoint("::1", 9093)}
     assert topology.topics["t"].partitions == [TopicPartition("t", 0), TopicPartition("t", 1)]
 
 
 def test_a_later_answer_replaces_only_what_it_speaks_of() -> None:
-    topology = told(told(Topology(), [topic("t", [1]), topic("u", [1])]), [topic("t", [2])])
+    topology = reported(reported(Topology(), [topic("t", [1]), topic("u", [1])]), [topic("t", [2])])
     assert [topology.leader_of(TopicPartition(name, 0)) for name in ("t", "u")] == [2, 1]
 
 
-def test_what_nobody_leads_is_told_by_name() -> None:
-    topology = told(Topology(), [topic("t", [-1]), topic("gone", [], 3), topic("secret", [], 29)])
+def test_partitions_without_a_leader_are_named() -> None:
+    topology = reported(Topology(), [topic("t", [-1]), topic("gone", [], 3), topic("secret", [], 29)])
     with pytest.raises(LeaderNotAvailable, match="t-0 has no leader"):
         topology.leader_of(TopicPartition("t", 0))
     with pytest.raises(UnknownTopicOrPartition, match="topic t has no partition 1"):
@@ -53,7 +53,7 @@ def test_what_nobody_leads_is_told_by_name() -> None:
 
 
 def test_a_topic_that_comes_back_is_no_longer_missing() -> None:
-    topology = told(told(Topology(), [topic("t", [], 3)]), [topic("t", [1])])
+    topology = reported(reported(Topology(), [topic("t", [], 3)]), [topic("t", [1])])
     assert topology.leader_of(TopicPartition("t", 0)) == 1
 
 

@@ -16,7 +16,7 @@ ALERT = bytes.fromhex("15030100020246")
 
 
 def connect_to(said: bytes) -> Exception:
-    """What comes of a connection to somebody who says this, whatever is asked, and leaves."""
+    """The error of a connection to a server that sends these bytes, whatever the request, and closes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

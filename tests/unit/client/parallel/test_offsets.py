@@ -57,7 +57,7 @@ def test_partitions_do_not_wait_for_each_other() -> None:
     assert tracking.beyond(P1) == [CompletedRun(51, 51)]
 
 
-def test_offsets_that_never_came_are_nobodys_gap(tracking: Tracking) -> None:
+def test_offsets_that_never_came_are_not_a_gap(tracking: Tracking) -> None:
     for offset in (3, 9, 40):
         tracking.received(P0, offset)
     tracking.completed(P0, 3)
@@ -79,7 +79,7 @@ def test_a_second_completion_and_a_lost_partition_change_nothing(tracking: Track
 
 
 def test_a_partition_that_comes_back_has_forgotten_its_first_stay(tracking: Tracking) -> None:
-    """Somebody else went on with it to offset 50 meanwhile; the gap of the other partition stays all the time."""
+    """Another member continued to offset 50 meanwhile; the gap of the other partition stays all the time."""
     tracking.received(P1, 7)
     tracking.received(P0, 0)
     tracking.completed(P0, 0)

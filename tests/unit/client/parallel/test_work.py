@@ -89,7 +89,7 @@ def test_a_lost_partition_is_forgotten() -> None:
     work.drop(P0)
     assert (work.waiting, work.in_flight, work.next_due_ms()) == (0, 1, None)
     work.add(Item(P0, 0, b"a"))
-    assert work.take() == Item(P0, 0, b"a"), "the partition came back and begins anew"
+    assert work.take() == Item(P0, 0, b"a"), "the partition came back and begins again"
 
 
 @settings(max_examples=100, deadline=None)

@@ -19,8 +19,8 @@ WAIT_S = 30.0
 class Heard:
     """What the workers reported."""
 
-    def __init__(self, desk: WorkQueue) -> None:
-        self._desk = desk
+    def __init__(self, queue: WorkQueue) -> None:
+        self._queue = queue
         self.succeeded_offsets: list[int] = []
         self.errors: list[BaseException] = []
         self.any = threading.Semaphore(0)
@@ -28,7 +28,7 @@ class Heard:
     def succeeded(self, record: ParallelRecord, handler_s: float) -> None:
         assert handler_s >= 0
         self.succeeded_offsets.append(record.offset)
-        self._desk.finished(record, handler_s)
+        self._queue.finished(record, handler_s)
         self.any.release()
 
     def failed(self, record: ParallelRecord, error: BaseException) -> None:
@@ -40,16 +40,16 @@ def records(count: int) -> list[ParallelRecord]:
     return [ParallelRecord("orders", 0, offset, None, b"", (), 0) for offset in range(count)]
 
 
-def desk_with(count: int) -> WorkQueue:
-    desk = WorkQueue(Ordering.UNORDERED, "partition")
-    desk.assign(PLACE)
-    desk.put(records(count))
-    return desk
+def queue_with(count: int) -> WorkQueue:
+    queue = WorkQueue(Ordering.UNORDERED, "partition")
+    queue.assign(PLACE)
+    queue.put(records(count))
+    return queue
 
 
 def test_tasks_handle_all_records_and_no_more_than_the_count_at_once() -> None:
-    desk = desk_with(6)
-    heard, running, most = Heard(desk), 0, 0
+    queue = queue_with(6)
+    heard, running, most = Heard(queue), 0, 0
 
     async def handler(record: ParallelRecord) -> None:
         nonlocal running, most
@@ -60,9 +60,9 @@ def test_tasks_handle_all_records_and_no_more_than_the_count_at_once() -> None:
         if record.offset == 3:
             raise ValueError("three")
 
-    workers = TaskWorkers(desk, handler, 2, heard)
+    workers = TaskWorkers(queue, handler, 2, heard)
     workers.start()
-    desk.put([ParallelRecord("orders", 0, 6, None, b"", (), 0)])
+    queue.put([ParallelRecord("orders", 0, 6, None, b"", (), 0)])
     assert all(heard.any.acquire(timeout=WAIT_S) for _ in range(7))
     workers.stop(wait=True)
     assert (sorted(heard.succeeded_offsets), [str(error) for error in heard.errors]) == ([0, 1, 2, 4, 5, 6], ["three"])
@@ -70,8 +70,8 @@ def test_tasks_handle_all_records_and_no_more_than_the_count_at_once() -> None:
 
 
 def test_a_stop_lets_cancelled_tasks_clean_up_and_reports_nothing_of_them() -> None:
-    desk = desk_with(2)
-    heard, begun, cleaned = Heard(desk), threading.Semaphore(0), []
+    queue = queue_with(2)
+    heard, begun, cleaned = Heard(queue), threading.Semaphore(0), []
 
     async def handler(record: ParallelRecord) -> None:
         begun.release()
@@ -81,12 +81,12 @@ def test_a_stop_lets_cancelled_tasks_clean_up_and_reports_nothing_of_them() -> N
             await asyncio.sleep(record.offset * 0.02)  # the first that is done does not end the others
             cleaned.append(record.offset)
 
-    workers = TaskWorkers(desk, handler, 2, heard)
+    workers = TaskWorkers(queue, handler, 2, heard)
     workers.start()
-    desk.put([ParallelRecord("orders", 0, 2, None, b"", (), 0)])
+    queue.put([ParallelRecord("orders", 0, 2, None, b"", (), 0)])
     assert begun.acquire(timeout=WAIT_S)
     assert begun.acquire(timeout=WAIT_S)
-    desk.close()
+    queue.close()
     workers.stop(wait=True)
     assert sorted(cleaned) == [0, 1]
     assert (heard.succeeded_offsets, heard.errors) == ([], [])
@@ -94,28 +94,28 @@ def test_a_stop_lets_cancelled_tasks_clean_up_and_reports_nothing_of_them() -> N
 
 
 def test_a_stop_without_tasks_ends_the_thread() -> None:
-    desk = desk_with(0)
-    workers = TaskWorkers(desk, asyncio.sleep, 1, Heard(desk))  # type: ignore[arg-type]  # it is never called
+    queue = queue_with(0)
+    workers = TaskWorkers(queue, asyncio.sleep, 1, Heard(queue))  # type: ignore[arg-type]  # it is never called
     workers.start()
-    desk.close()
+    queue.close()
     workers.stop(wait=True)
     assert not workers._thread.is_alive()
 
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_thread_that_is_left_behind_reports_no_failure(wait: bool) -> None:
-    desk = desk_with(1)
-    heard, begun, go = Heard(desk), threading.Event(), threading.Event()
+    queue = queue_with(1)
+    heard, begun, go = Heard(queue), threading.Event(), threading.Event()
 
     def handler(record: ParallelRecord) -> None:
         begun.set()
         go.wait(WAIT_S)
         raise ValueError("late")
 
-    workers = ThreadWorkers(desk, handler, 1, heard)
+    workers = ThreadWorkers(queue, handler, 1, heard)
     workers.start()
     assert begun.wait(WAIT_S)
-    desk.close()
+    queue.close()
     if wait:
         go.set()
     workers.stop(wait=wait)

@@ -1,4 +1,4 @@
-"""What a producer and a consumer can be told, and what they refuse."""
+"""The options of a producer and a consumer, and the values that they refuse."""
 
 from typing import Any, get_type_hints
 
@@ -38,7 +38,7 @@ def test_what_is_given_holds_and_the_rest_is_the_default() -> None:
     assert of_consumer(reset="latest", rack="north") == ConsumerOptions(reset="latest", rack="north")
 
 
-def test_a_name_that_nobody_knows_is_refused_with_the_nearest() -> None:
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(TypeError, match="a consumer has no option 'poll_record'; did you mean poll_records"):
         of_consumer(poll_record=1)
     with pytest.raises(TypeError, match="a producer has no option 'lingerms'; did you mean linger_ms"):

@@ -20,7 +20,7 @@ def test_the_next_in_sync_leads() -> None:
     assert elect(behind, {2, 3}, unclean=False) == replace(INFO, leader=3, isr=(3,), leader_epoch=5, version=10)
 
 
-def test_b2_nobody_leads_what_nobody_has() -> None:
+def test_b2_no_broker_leads_a_partition_without_a_log() -> None:
     """A replica that is not in sync does not lead unless the topic allows it."""
     alone = replace(INFO, isr=(1,))
     after = elect(alone, {2, 3}, unclean=False)
@@ -35,7 +35,7 @@ def test_the_dead_leave_the_in_sync_set_without_a_new_epoch() -> None:
     assert elect(INFO, {1, 2, 3}, unclean=True) is None
 
 
-def test_a_full_broker_leads_only_what_nobody_else_can() -> None:
+def test_a_full_broker_leads_only_what_no_other_broker_can() -> None:
     moved = elect(INFO, {2, 3}, {1}, unclean=False)
     assert moved == replace(INFO, leader=2, isr=(2, 3), leader_epoch=5, version=10)
     assert elect(moved, {2}, {1, 3}, unclean=False) == replace(moved, isr=(2,), version=11), "acks=all need not wait"
@@ -167,5 +167,5 @@ def test_any_life_of_a_partition(steps: list[tuple[str, object]]) -> None:
             assert decided.leader in {NO_BROKER, *decided.isr}
             assert set(decided.isr) <= set(decided.replicas)
             assert len(set(decided.replicas)) == len(decided.replicas)
-            assert decided.isr, "somebody has the data"
+            assert decided.isr, "a broker has the data"
             info = decided

@@ -13,7 +13,7 @@ RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
 
 
 @pytest.mark.parametrize(("count", "copies"), list(product(range(1, 7), range(1, 7))))
-def test_everybody_carries_and_leads_the_same(count: int, copies: int) -> None:
+def test_all_brokers_carry_and_lead_the_same(count: int, copies: int) -> None:
     brokers = BROKERS[:count]
     if copies > count:
         with pytest.raises(InvalidReplicationFactor, match=f"number of brokers, {count}"):

@@ -1,4 +1,4 @@
-"""The view carries on what coordination tells, and gives the same image as a listing of all of it."""
+"""The view applies the changes of coordination, and gives the same image as a listing of all keys."""
 
 from collections import Counter
 from uuid import UUID
@@ -23,8 +23,8 @@ CREATED = TopicCreated("orders", UUID(int=1), place([1, 2, 3], 0, 2, 3), {"reten
 TOPIC = Image().apply(CREATED).by_name["orders"]
 
 
-def broker(node_id: int, *, door: bool = True) -> KeyChange:
-    kafka = Endpoint("host", 9000 + node_id) if door else None
+def broker(node_id: int, *, server: bool = True) -> KeyChange:
+    kafka = Endpoint("host", 9000 + node_id) if server else None
     document = encode_registration(Registration(node_id, UUID(int=node_id), UUID(int=node_id), kafka=kafka))
     return KeyChange(broker_key(node_id), document, 1)
 
@@ -78,15 +78,15 @@ def test_the_controller_is_known() -> None:
 def test_what_others_keep_is_passed_over() -> None:
     view = view_of()
     image = view.image
-    assert not view.apply([KeyChange("somebody/else", b"x", 9)]).topics
+    assert not view.apply([KeyChange("other/key", b"x", 9)]).topics
     assert view.image is image
 
 
 def test_a_plan_that_was_done_leaves_nothing_to_do() -> None:
-    view = view_of(broker(2), broker(3), broker(1, door=False))
+    view = view_of(broker(2), broker(3), broker(1, server=False))
     changes = list(plan(view.image))
     assert {change.before.index for change in changes} == {0, 1}
-    assert all(change.after.leader in {2, 3} for change in changes), "a broker without a door does not lead"
+    assert all(change.after.leader in {2, 3} for change in changes), "a broker without a server does not lead"
     view.apply(
         [KeyChange(state_key(UUID(int=1), change.before.index), encode_state(change.after), 5) for change in changes]
     )
@@ -113,7 +113,7 @@ def test_the_brokers_own_topics_grow_with_the_cluster() -> None:
     assert list(growth(view.image, {"__consumer_offsets": 3})) == [], "it is on its way already"
 
 
-def test_what_all_brokers_see_goes_to_whoever_leads_fewest() -> None:
+def test_a_partition_that_all_brokers_see_goes_to_the_broker_that_leads_fewest() -> None:
     view = View({})
     for number, name in enumerate(("a", "b", "c"), 1):
         created = CREATED._replace(name=name, topic_id=UUID(int=number), partitions=place([1, 2, 3], 0, 3, 1))
@@ -133,11 +133,11 @@ def test_what_all_brokers_see_goes_to_whoever_leads_fewest() -> None:
     assert list(plan(view.image, is_shared=lambda _: True)) == []
     assert list(growth(view.image, {"a": 3}, lambda _: True)) == [], "it needs no copies"
     view.apply([broker(1)])
-    assert list(plan(view.image, is_shared=lambda _: True)) == [], "nobody who leads is disturbed"
+    assert list(plan(view.image, is_shared=lambda _: True)) == [], "no leader is disturbed"
     assert do(list(spread(view.image, lambda _: True))) == {1: 3, 2: 3, 3: 3}
     assert list(spread(view.image, lambda _: True)) == []
     view.apply([KeyChange(broker_key(node), None, 10) for node in (1, 2, 3)])
-    assert list(plan(view.image, is_shared=lambda _: True)) == [], "nobody is there"
+    assert list(plan(view.image, is_shared=lambda _: True)) == [], "no broker is there"
 
 
 def test_a_shared_partition_goes_to_the_broker_that_leads_fewest_of_all_topics() -> None:

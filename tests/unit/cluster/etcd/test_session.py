@@ -19,7 +19,7 @@ ANSWER_S = 0.05
 
 
 class Channels:
-    """An etcd that answers until it is told not to."""
+    """An etcd that answers until the test stops it."""
 
     members = ("somewhere:2379",)
 

@@ -39,16 +39,16 @@ def stable(*names: str, static: bool = False, **options: object) -> Stage:
             stage.sync("g", name)
     stage.sync("g", leader, {name: name.encode() for name in names})
     assert stage.group("g").state is ClassicState.STABLE
-    stage.told()
+    stage.reported()
     return stage
 
 
 def joins(stage: Stage) -> dict[str, JoinAnswer]:
-    return {name: answer for name, answer in stage.told() if isinstance(answer, JoinAnswer)}
+    return {name: answer for name, answer in stage.reported() if isinstance(answer, JoinAnswer)}
 
 
 def errors(stage: Stage) -> dict[str, type[KafkaError]]:
-    return {name: type(answer) for name, answer in stage.told() if isinstance(answer, KafkaError)}
+    return {name: type(answer) for name, answer in stage.reported() if isinstance(answer, KafkaError)}
 
 
 def test_a_new_client_gets_its_id_first() -> None:
@@ -84,11 +84,11 @@ def test_the_first_generation_waits_for_more_members() -> None:
     stage.enter("g", "a")
     stage.wait(2_000)
     stage.enter("g", "b")
-    stage.told()
+    stage.reported()
     stage.wait(999)
-    assert not stage.told()
+    assert not stage.reported()
     stage.wait(1)
-    assert not stage.told(), "b came within the delay, so it starts over"
+    assert not stage.reported(), "b came within the delay, so it starts over"
     stage.wait(3_000)
     answers = joins(stage)
     assert {name: answer.generation for name, answer in answers.items()} == {"a": 1, "b": 1}
@@ -107,11 +107,11 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     assert stage.client("a").generation == 1
 
 
-def test_assignments_go_to_everyone_who_waits_and_to_whoever_asks_later() -> None:
+def test_assignments_go_to_all_members_that_wait_and_to_later_requests() -> None:
     stage = stable("a", "b", "c")
     assert {name: stage.client(name).assignment for name in "abc"} == {"a": b"a", "b": b"b", "c": b"c"}
     stage.sync("g", "b")
-    (name, answer), *_ = stage.told()
+    (name, answer), *_ = stage.reported()
     assert (name, cast("SyncAnswer", answer).assignment) == ("b", b"b")
 
 
@@ -119,7 +119,7 @@ def test_a_member_without_an_assignment_gets_an_empty_one() -> None:
     stage = Stage()
     stage.enter("g", "a")
     stage.sync("g", "a", {})
-    assert cast("SyncAnswer", stage.told()[-1][1]).assignment == b""
+    assert cast("SyncAnswer", stage.reported()[-1][1]).assignment == b""
 
 
 def test_a_join_begins_a_new_generation_and_everyone_hears_of_it_by_heartbeat() -> None:
@@ -129,7 +129,7 @@ def test_a_join_begins_a_new_generation_and_everyone_hears_of_it_by_heartbeat() 
         with pytest.raises(RebalanceInProgress):
             stage.beat("g", name)
     stage.join("g", "b")
-    stage.told()
+    stage.reported()
     stage.join("g", "a")
     answers = joins(stage)
     assert sorted(answers) == ["a", "b", "c"]
@@ -141,9 +141,9 @@ def test_who_does_not_come_back_in_time_is_out() -> None:
     stage = stable("a", "b", rebalance_ms=5_000)
     stage.enter("g", "c", rebalance_ms=5_000)
     stage.join("g", "a", rebalance_ms=5_000)
-    stage.told()
+    stage.reported()
     stage.wait(4_999)
-    assert not stage.told()
+    assert not stage.reported()
     stage.wait(1)
     assert sorted(joins(stage)) == ["a", "c"]
     with pytest.raises(UnknownMemberId):
@@ -179,7 +179,7 @@ def test_who_joined_but_never_asks_for_its_assignment_is_out_after_the_rebalance
     stage.join("g", "a", session_ms=60_000, rebalance_ms=20_000)
     leader, other = ("a", "b") if stage.client("a").leads else ("b", "a")
     stage.sync("g", other)
-    stage.told()
+    stage.reported()
     stage.wait(20_000)
     assert errors(stage) == {other: RebalanceInProgress}
     with pytest.raises(UnknownMemberId):
@@ -215,7 +215,7 @@ def test_a_repeated_join_of_a_complete_generation_gets_the_same_answer() -> None
 def test_a_second_join_of_a_waiting_member_ends_the_first() -> None:
     stage = stable("a", "b")
     stage.enter("g", "c")
-    stage.told()
+    stage.reported()
     stage.join("g", "c")
     assert errors(stage) == {"c": RebalanceInProgress}
 
@@ -300,7 +300,7 @@ def test_a_group_has_a_largest_size() -> None:
 def test_the_last_one_out_leaves_an_empty_group_that_is_remembered() -> None:
     stage = stable("a", "b")
     generation = stage.group("g").generation
-    left = stage.leave("g", stage.leaver("a"), Leaver("nobody"), stage.leaver("b"))
+    left = stage.leave("g", stage.leaver("a"), Leaver("unknown"), stage.leaver("b"))
     assert [type(each.error) for each in left] == [type(None), UnknownMemberId, type(None)]
     stage.crash()
     assert stage.group("g").state is ClassicState.EMPTY
@@ -314,7 +314,7 @@ def test_a_leave_lets_the_others_complete() -> None:
     stage = stable("a", "b", "c")
     stage.join("g", "a", topics="u")
     stage.join("g", "b", topics="u")
-    stage.told()
+    stage.reported()
     stage.leave("g", stage.leaver("c"))
     assert sorted(joins(stage)) == ["a", "b"]
 
@@ -334,7 +334,7 @@ def test_after_a_crash_members_go_on_where_they_were() -> None:
         stage.beat("g", name)
         stage.sync("g", name)
     assert stage.committed("g") == 7
-    assert {name: cast("SyncAnswer", answer).assignment for name, answer in stage.told()} == {"a": b"a", "b": b"b"}
+    assert {name: cast("SyncAnswer", answer).assignment for name, answer in stage.reported()} == {"a": b"a", "b": b"b"}
     stage.wait(10_000)
     assert stage.group("g").state is ClassicState.EMPTY
 
@@ -355,18 +355,18 @@ def test_a_refused_journal_changes_nothing() -> None:
     stage.join("g", "a")
     leader, other = ("a", "b") if stage.client("a").leads else ("b", "a")
     stage.sync("g", other)
-    stage.told()
+    stage.reported()
     stage.refuses = True
     with pytest.raises(KafkaStorageError):
         stage.sync("g", leader, {"a": b"x", "b": b"y"})
     assert stage.group("g").state is ClassicState.COMPLETING
-    assert not stage.told(), "the follower still waits"
+    assert not stage.reported(), "the follower still waits"
     with pytest.raises(KafkaStorageError):
         stage.commit("h", None, 5)
     assert stage.committed("h") == -1
     stage.refuses = False
     stage.sync("g", leader, {"a": b"x", "b": b"y"})
-    assert {name for name, _ in stage.told()} == {"a", "b"}
+    assert {name for name, _ in stage.reported()} == {"a", "b"}
 
 
 def test_an_empty_group_that_the_journal_refused_is_written_later() -> None:
@@ -404,7 +404,7 @@ class TestStatic:
         with pytest.raises(FencedInstanceId):
             stage.commit("g", other, 1)
 
-    def test_a_leader_is_told_not_to_assign(self) -> None:
+    def test_a_leader_is_asked_not_to_assign(self) -> None:
         for version, skips in ((9, True), (8, False)):
             stage = stable("a", "b", static=True)
             leader = "a" if stage.client("a").leads else "b"
@@ -454,7 +454,7 @@ class TestStatic:
         stage = stable("a", "b", static=True)
         stage.enter("g", "c")
         stage.join("g", "b")
-        stage.told()
+        stage.reported()
         stage.clients["b2"] = stage.clients["b"].__class__("b2", instance_id="i-b")
         stage.join("g", "b2")
         assert errors(stage) == {"b": FencedInstanceId}
@@ -490,7 +490,7 @@ class TestCommits:
             stage.commit("g", "a", 6)
         assert stage.committed("g") == 5
 
-    def test_a_generation_that_nobody_knows_is_refused(self) -> None:
+    def test_an_unknown_generation_is_refused(self) -> None:
         stage = Stage()
         stage.client("a").generation = 3
         with pytest.raises(IllegalGeneration):
@@ -501,7 +501,7 @@ def test_a_generation_that_waits_only_for_an_unused_id_begins_when_the_id_ends()
     stage = stable("a", rebalance_ms=60_000)
     stage.join("g", "b", rebalance_ms=60_000)  # gets an id and does not come back with it
     stage.join("g", "a", rebalance_ms=60_000)
-    stage.told()
+    stage.reported()
     stage.wait(9_999)
     assert joins(stage) == {}
     stage.wait(1)

@@ -84,7 +84,7 @@ def test_a_partition_is_given_after_it_was_given_up(stage: Stage) -> None:
     assert stage.shard.groups["g"].state == "Stable"
 
 
-def test_partitions_are_told_until_the_member_says_that_it_has_them(stage: Stage) -> None:
+def test_partitions_are_sent_until_the_member_owns_them(stage: Stage) -> None:
     """An answer is lost, and the client sends the same plain heartbeat again: it says nothing of what it has."""
     stage.pulse("g", "a")
     stage.pulse("g", "a")
@@ -95,7 +95,7 @@ def test_partitions_are_told_until_the_member_says_that_it_has_them(stage: Stage
     assert (again.assigned, again.member_epoch) == (lost.assigned, 1)
     size = len(stage.journal)
     assert stage.pulse("g", "a", owned=None).assigned == lost.assigned
-    assert len(stage.journal) == size, "to tell it again writes nothing"
+    assert len(stage.journal) == size, "to send it again writes nothing"
     stage.pulse("g", "a")  # it has given them up
     assert stage.pulse("g", "a", owned=None).assigned is None, "it knows, and has said so"
     lost = stage.pulse("g", "b", owned=None)
@@ -205,7 +205,7 @@ def test_new_topics_and_partitions_are_assigned(stage: Stage) -> None:
     stage.pulse("g", "a", topic_names=("t", "later"))
     assert len(stage.client("a").owned) == 4
     stage.make_topic("other", 3)
-    assert stage.pulse("g", "a").member_epoch == 1, "a topic that nobody reads changes nothing"
+    assert stage.pulse("g", "a").member_epoch == 1, "a topic without readers changes nothing"
     stage.make_topic("later", 2)
     assert stage.pulse("g", "a").member_epoch == 2
     stage.make_topic("t", 5)
@@ -270,7 +270,7 @@ class TestStatic:
         epoch, mine = stage.shard.consumer("g").epoch, stage.client("b").owned
         assert stage.pulse("g", "b", member_epoch=-2).member_epoch == -2
         stage.pulse("g", "a")
-        assert len(stage.client("a").owned) == 2, "nobody takes what a static member left for a while"
+        assert len(stage.client("a").owned) == 2, "no member takes what a static member left for a while"
         stage.clients["b2"] = stage.clients["b"].__class__("b2", instance_id="i-b")
         answer = stage.pulse("g", "b2")
         assert answer.assigned == mine

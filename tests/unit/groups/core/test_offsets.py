@@ -32,9 +32,9 @@ def end(stage: Stage, producer_id: int, *, commit: bool) -> None:
 
 def test_what_was_never_committed_is_not_there() -> None:
     stage = Stage()
-    (found,) = stage.shard.fetch("nobody", [T0], stable=True)
+    (found,) = stage.shard.fetch("unknown", [T0], stable=True)
     assert (found.offset, found.leader_epoch, found.metadata, found.error) == (-1, -1, "", None)
-    assert stage.shard.fetch("nobody", None, stable=False) == []
+    assert stage.shard.fetch("unknown", None, stable=False) == []
 
 
 def test_all_offsets_of_a_group_or_none_of_no_partitions() -> None:
@@ -232,13 +232,13 @@ def test_a_consumer_that_names_itself_has_to_be_a_member() -> None:
     stage.make_topic("t", 1)
     for epoch in (0, 1):
         with pytest.raises(UnknownMemberId):
-            stage.shard.check_fetch("g", "nobody", epoch)
+            stage.shard.check_fetch("g", "unknown", epoch)
     stage.shard.check_fetch("g", None, 1)
-    stage.shard.check_fetch("g", "nobody", -1)
+    stage.shard.check_fetch("g", "unknown", -1)
     stage.pulse("g", "a")
     stage.shard.check_fetch("g", "a-member", 1)
     for epoch in (0, 2):
         with pytest.raises(StaleMemberEpoch):
             stage.shard.check_fetch("g", "a-member", epoch)
     stage.enter("classic", "b")
-    stage.shard.check_fetch("classic", "nobody", 1)
+    stage.shard.check_fetch("classic", "unknown", 1)

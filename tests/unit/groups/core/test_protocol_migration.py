@@ -32,7 +32,7 @@ def stage() -> Stage:
     stage.sync("g", "b")
     stage.sync("g", "a", {"a": write_assignment(T[:2]), "b": write_assignment(T[2:])})
     stage.commit("g", "a", 5)
-    stage.told()
+    stage.reported()
     return stage
 
 
@@ -181,9 +181,9 @@ def test_a_last_new_member_that_dies_turns_the_group_back(stage: Stage) -> None:
 
 def test_waiting_members_are_sent_to_join_again(stage: Stage) -> None:
     stage.enter("g", "d")
-    stage.told()
+    stage.reported()
     stage.pulse("g", "c")
-    assert [(name, type(answer)) for name, answer in stage.told()] == [("d", RebalanceInProgress)]
+    assert [(name, type(answer)) for name, answer in stage.reported()] == [("d", RebalanceInProgress)]
 
 
 def test_static_members_change_their_protocol_in_place(stage: Stage) -> None:

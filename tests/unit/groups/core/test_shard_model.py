@@ -1,6 +1,6 @@
 """Groups against a model: members that come, go, die and lag in any order, journals that refuse, crashes in between.
 
-Classic groups: one leader, generations that only grow in the journal, nobody who waits is forgotten, and a committed
+Classic groups: one leader, generations that only grow in the journal, no waiting member is forgotten, and a committed
 offset that only a current member moves. Consumer groups: no partition is ever with two members, by the broker's books
 and by what the clients themselves believe to own.
 """
@@ -41,7 +41,7 @@ class ClassicModel(RuleBasedStateMachine):
         return group if isinstance(group, ClassicGroup) else None
 
     def _collect(self) -> None:
-        for name, answer in self.stage.told():
+        for name, answer in self.stage.reported():
             self.waiting.discard(name)
             if isinstance(answer, KafkaError):
                 self.stage.clients[name] = Client(name, instance_id=self.stage.clients[name].instance_id)
@@ -113,8 +113,8 @@ class ClassicModel(RuleBasedStateMachine):
         except KafkaError:
             pass
         else:
-            nobody = client.generation < 0 and (group is None or group.state is ClassicState.EMPTY)
-            assert current or nobody, "a stale member has committed"
+            no_member = client.generation < 0 and (group is None or group.state is ClassicState.EMPTY)
+            assert current or no_member, "a stale member has committed"
             self.expected = self.next_offset
         finally:
             client.generation = generation
@@ -153,7 +153,7 @@ class ClassicModel(RuleBasedStateMachine):
         assert group is None or not seen or group.generation >= seen[-1]
 
     @invariant()
-    def one_leader_and_nobody_waits_for_nothing(self) -> None:
+    def one_leader_and_no_client_waits_for_nothing(self) -> None:
         group = self._group()
         parked: set[object] = set()
         if group is not None:
@@ -277,7 +277,7 @@ class ConsumerModel(RuleBasedStateMachine):
                 self.stage.clients["k"] = Client("k")
             return
         finally:
-            self.stage.told()
+            self.stage.reported()
         given = read_assignment(client.assignment)
         client.owned = frozenset(
             (self.stage.topics[topic].topic_id, index) for topic, indexes in given.items() for index in indexes

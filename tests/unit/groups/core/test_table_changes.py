@@ -57,7 +57,7 @@ def test_a_group_that_went_to_another_broker_is_not_said_to_be_gone() -> None:
     assert changes == ([], [])
 
 
-def test_nobody_was_heard_of_in_the_future_and_goodbyes_come_last() -> None:
+def test_no_heartbeat_is_in_the_future_and_leaves_come_last() -> None:
     recording = Recording()
     ahead = Overview([MEMBER._replace(heard_ms=300_000)], [])
     first = recording.changes(ahead, 1_000, here)
@@ -66,7 +66,7 @@ def test_nobody_was_heard_of_in_the_future_and_goodbyes_come_last() -> None:
     assert recording.changes(Overview([], []), 1_000, here).members[0].seen.heard_ms == 1_001
 
 
-def test_who_joined_first_is_told_so_also_by_the_next_broker() -> None:
+def test_the_next_broker_also_names_the_first_member() -> None:
     """Members that are first seen at the same moment have times in the order in which they joined."""
     first = Recording()
     both = Overview([MEMBER._replace(member_id="z"), MEMBER._replace(member_id="a")], [])

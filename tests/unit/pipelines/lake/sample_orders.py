@@ -25,8 +25,8 @@ def rows(partition: int, offsets: range) -> pa.RecordBatch:
 
 
 def stage(lake: Lake, name: str, *batches: pa.RecordBatch) -> list[LakeFile]:
-    told = stage_rows(StagedRows(str(lake.root), name, ("date",), lake.keeps_columns), 0, batches)
-    return [LakeFile(**row) for batch in told for row in batch.to_pylist()]
+    reported = stage_rows(StagedRows(str(lake.root), name, ("date",), lake.keeps_columns), 0, batches)
+    return [LakeFile(**row) for batch in reported for row in batch.to_pylist()]
 
 
 def add(lake: ParquetLake, batch: int, *batches: pa.RecordBatch, query: str = "q") -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.unit.pipelines.lake.sample_orders import add, rows
 
-from tidemill.pipelines.lake.audit import audit, told_by
+from tidemill.pipelines.lake.audit import audit, verdict_text
 from tidemill.pipelines.lake.core.contents import OffsetRun
 from tidemill.pipelines.lake.parquet import ParquetLake
 
@@ -21,7 +21,12 @@ def test_an_audit_finds_what_is_missing_doubled_or_not_of_a_commit(tmp_path: Pat
     assert (first.missing, first.holes, first.doubled) == (2, (OffsetRun(5, 7),), 0)
     assert (second.missing, second.doubled) == (0, 1)
     assert found.strays == ("odd.parquet",)
-    assert [told_by(first, None), told_by(first, {0: 0}), told_by(first, {0: 1}), told_by(second, None)] == [
+    assert [
+        verdict_text(first, None),
+        verdict_text(first, {0: 0}),
+        verdict_text(first, {0: 1}),
+        verdict_text(second, None),
+    ] == [
         "holes",
         "complete",
         "lost",

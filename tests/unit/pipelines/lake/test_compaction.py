@@ -55,10 +55,10 @@ def add(lake: Lake, batch: int, offsets: range) -> None:
     if lake.holds("q", batch):
         return
     found = rows(offsets)
-    told = stage_rows(
+    reported = stage_rows(
         StagedRows(str(lake.root), f"{batch:04}-{os.urandom(4).hex()}", ("date",), lake.keeps_columns), 0, [found]
     )
-    files = [LakeFile(**row) for each in told for row in each.to_pylist()]
+    files = [LakeFile(**row) for each in reported for row in each.to_pylist()]
     lake.commit(CommitStep("q", batch), files, found.schema)
 
 

@@ -11,7 +11,7 @@ from tidemill.pipelines.lake.opening import existing_lake, open_lake
 from tidemill.pipelines.lake.parquet import LOG
 
 
-def test_folders_keep_their_format_and_are_told_when_they_are_no_lake(tmp_path: Path) -> None:
+def test_folders_keep_their_format_and_other_folders_are_reported(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="no lake exists at"):
         existing_lake(tmp_path)
     with pytest.raises(PipelineError, match="format orc does not exist"):

@@ -67,7 +67,7 @@ def test_a_crash_while_files_move_is_rolled_forward(
     assert pq.read_table(lake.root).num_rows == 13
 
 
-def test_a_lost_file_a_lost_commit_and_a_damaged_commit_are_told(tmp_path: Path) -> None:
+def test_a_lost_file_a_lost_commit_and_a_damaged_commit_are_reported(tmp_path: Path) -> None:
     lake = ParquetLake(tmp_path / "orders")
     for batch in range(3):
         add(lake, batch, rows(0, range(batch * 2, batch * 2 + 2)))

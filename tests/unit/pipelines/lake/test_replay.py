@@ -16,6 +16,6 @@ def test_the_positions_of_a_replay_read_back(positions: dict[int, int], count: i
     assert positions_from_texts([*texts.values(), "batch=1 tasks=2"]) == positions
 
 
-def test_positions_that_do_not_fit_are_told() -> None:
+def test_positions_that_do_not_fit_are_reported() -> None:
     with pytest.raises(PipelineError, match="too few partitions"):
         positions_to_texts(dict.fromkeys(range(1000), 10**9), 1)

@@ -17,8 +17,8 @@ from tidemill.pipelines.lake.rows import StagedRows, stage_rows
 def test_rows_that_are_of_no_topic_need_no_offsets(tmp_path: Path) -> None:
     lake = ParquetLake(tmp_path / "revenue")
     batch = pa.RecordBatch.from_pydict({"item": ["tea", "a/b", None], "total": [1, 2, 3]})
-    told = stage_rows(StagedRows(str(lake.root), "0", ("item",)), 0, [batch])
-    files = [LakeFile(**row) for each in told for row in each.to_pylist()]
+    reported = stage_rows(StagedRows(str(lake.root), "0", ("item",)), 0, [batch])
+    files = [LakeFile(**row) for each in reported for row in each.to_pylist()]
     lake.commit(CommitStep("q", 0), files, batch.schema)
     assert sorted(pq.read_table(lake.root).to_pydict()["total"]) == [1, 2, 3]
     assert pq.read_table(lake.root, filters=[("item", "=", "a/b")]).num_rows == 1

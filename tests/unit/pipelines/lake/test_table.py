@@ -35,8 +35,8 @@ def take(lake: Lake, batch: int, newest: dict[str, int | None], buckets: int = 2
             if len(key) % buckets == bucket
         ]
         table = pa.Table.from_pylist(rows, SCHEMA.append(pa.field("_gone", pa.bool_())))
-        told = merge_bucket(Bucketing(str(lake.root), f"{batch:04}", paths, "key", lake.keeps_columns), table)
-        made += told.to_pylist()
+        reported = merge_bucket(Bucketing(str(lake.root), f"{batch:04}", paths, "key", lake.keeps_columns), table)
+        made += reported.to_pylist()
         removed += here.get(bucket, [])
     files = [LakeFile(row["path"], row["rows"], row["size"]) for row in made]
     if files or removed:

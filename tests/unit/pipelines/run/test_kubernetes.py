@@ -20,6 +20,6 @@ from tidemill.pipelines.run.core.kubernetes import refusal
         ("Connection refused", ""),
     ],
 )
-def test_what_kubernetes_refuses_is_told_with_what_to_do(said: str, line: str) -> None:
+def test_a_refusal_of_kubernetes_names_the_next_step(said: str, line: str) -> None:
     assert refusal(said).startswith(line)
     assert bool(refusal(said)) == bool(line)

@@ -41,11 +41,11 @@ def test_reports_without_anything_known_change_nothing() -> None:
     assert standing == SinkProgress("out")
 
 
-def test_offsets_that_are_told_as_text_are_understood() -> None:
+def test_offsets_that_are_given_as_text_are_understood() -> None:
     """Spark Connect does that."""
     found = SinkProgress("out").after([report(10, 10, 17)], 1)
-    told = report(10, 10, 17)
-    for source in told["sources"]:
+    reported = report(10, 10, 17)
+    for source in reported["sources"]:
         source |= {name: json.dumps(source[name]) for name in ("endOffset", "latestOffset")}
-    assert SinkProgress("out").after([told], 1) == found
+    assert SinkProgress("out").after([reported], 1) == found
     assert found.lag_records == 7

@@ -9,7 +9,7 @@ from tidemill.pipelines.errors import PipelineError
 from tidemill.pipelines.run.runner import tend
 
 
-def test_queries_are_stopped_when_one_fails_or_somebody_says_stop() -> None:
+def test_queries_are_stopped_when_one_fails_or_a_stop_is_requested() -> None:
     failing = Script([report(1, 1, 1)], "out: no")
     with pytest.raises(PipelineError, match="out: no"):
         tend(failing, threading.Event(), lambda _: None)

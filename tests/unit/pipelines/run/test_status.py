@@ -18,7 +18,7 @@ from tidemill.pipelines.spec.example import write_example
 from tidemill.pipelines.spec.loading import load
 
 
-def test_the_status_file_tells_how_it_went(tmp_path: Path) -> None:
+def test_the_status_file_has_the_result(tmp_path: Path) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1")
     said: list[str] = []
     reporter = Reporter(load(tmp_path / "shop", sink_types()), said.append, lambda: 10_000)
@@ -67,7 +67,7 @@ def test_a_runner_that_was_killed_or_hangs_is_not_running(tmp_path: Path) -> Non
             status_of(tmp_path / "shop", 1)
 
 
-def test_the_status_file_tells_why_a_runner_ended(tmp_path: Path) -> None:
+def test_the_status_file_has_the_reason_why_a_runner_ended(tmp_path: Path) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1")
     reporter = Reporter(load(tmp_path / "shop", sink_types()), lambda _: None, lambda: 1)
 

@@ -25,7 +25,7 @@ def test_a_checkpoint_that_only_spark_can_read_gives_its_address() -> None:
 
 
 @pytest.mark.parametrize("location", [None, "", "/there/is/no/such/folder"])
-def test_a_checkpoint_that_cannot_be_found_is_told(location: str | None) -> None:
+def test_a_missing_checkpoint_is_reported(location: str | None) -> None:
     with pytest.raises(WrongOption, match="checkpointLocation") as caught:
         sink_of(location)
     assert "\n" not in str(caught.value)

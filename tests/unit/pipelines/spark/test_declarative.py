@@ -12,7 +12,9 @@ from tidemill.pipelines.spec.example import write_example
 from tidemill.pipelines.spec.loading import load
 
 
-def test_what_a_declarative_pipeline_cannot_write_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_that_a_declarative_pipeline_cannot_write_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_example(tmp_path / "shop", "127.0.0.1:1")
     with pytest.raises(WrongSpec, match=r"sinks\.revenue is of kind topic in mode update; the declarative runner"):
         check_declarative(load(tmp_path / "shop", sink_types()))

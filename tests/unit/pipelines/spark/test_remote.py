@@ -27,7 +27,9 @@ from tidemill.pipelines.spark.remote import Where, check_where, session_for
         (Where("yarn"), "--master yarn needs HADOOP_CONF_DIR: set it to the folder with"),
     ],
 )
-def test_a_wrong_place_is_told_before_anything_starts(where: Where, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_place_is_reported_before_anything_starts(
+    where: Where, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in HADOOP:
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(WrongOption, match=line):
@@ -37,12 +39,12 @@ def test_a_wrong_place_is_told_before_anything_starts(where: Where, line: str, m
 @pytest.mark.parametrize(
     "master", ["spark://127.0.0.1:1,127.0.0.1:2", "k8s://https://127.0.0.1:1", "k8s://127.0.0.1:1"]
 )
-def test_a_master_that_does_not_answer_is_told_at_once(master: str) -> None:
+def test_a_master_that_does_not_answer_is_reported_at_once(master: str) -> None:
     with pytest.raises(PipelineError, match=f"no master answers at {master} .*refused.*; check that it runs"):
         check_where(Where(master))
 
 
-def test_a_spark_connect_server_that_does_not_answer_is_told_at_once() -> None:
+def test_a_spark_connect_server_that_does_not_answer_is_reported_at_once() -> None:
     with pytest.raises(PipelineError, match=r"no Spark Connect server answers at sc://127\.0\.0\.1:1/;a=b .*refused"):
         check_where(Where(remote="sc://127.0.0.1:1/;a=b"))
 

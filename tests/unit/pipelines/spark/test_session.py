@@ -8,7 +8,7 @@ from tidemill.pipelines.spark.session import choose_python
 
 def test_workers_have_the_python_of_the_driver_or_that_of_their_container() -> None:
     own, there = sys.executable, str(Path(sys.executable).parent)
-    for master, told in {
+    for master, reported in {
         "local[2]": {"PYSPARK_PYTHON": own, "PATH": "/bin"},
         "spark://host:7077": {"PYSPARK_PYTHON": own, "PATH": "/bin"},
         "k8s://host": {"PATH": f"{there}:/bin"},
@@ -16,7 +16,7 @@ def test_workers_have_the_python_of_the_driver_or_that_of_their_container() -> N
     }.items():
         environment = {"PATH": "/bin"}
         choose_python(master, environment)
-        assert environment == told | {"PYSPARK_DRIVER_PYTHON": own}
+        assert environment == reported | {"PYSPARK_DRIVER_PYTHON": own}
     for master in ("local", "yarn"):
         environment = {"PATH": "/bin", "PYSPARK_PYTHON": "./env/bin/python"}
         choose_python(master, environment)

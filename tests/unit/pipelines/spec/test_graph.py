@@ -18,7 +18,7 @@ def test_views_are_found_in_sql_but_not_in_texts_and_comments() -> None:
         "-- drop table a\n (select 1)",
         "WITH a AS (select 1) SELECT * FROM a",
         "from orders select item",
-        "select 'insert into' as told from orders",
+        "select 'insert into' as found from orders",
     ],
 )
 def test_a_query_is_a_transformation(text: str) -> None:

@@ -156,17 +156,17 @@ def test_everything_is_understood() -> None:
         ("schedule", "every blue moon", "p.yml: schedule is 'blue moon'; write for example 10 seconds, 5 minutes"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(path: str, value: Any, line: str) -> None:
+def test_wrong_input_gives_an_error_of_one_line(path: str, value: Any, line: str) -> None:
     with pytest.raises(WrongSpec) as caught:
         read_spec("p.yml", changed(path, value), {})
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
 
 
-def test_the_client_is_told_what_the_file_and_the_environment_say() -> None:
-    told = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "request.timeout.ms": 5_000}
+def test_the_client_gets_what_the_file_and_the_environment_say() -> None:
+    reported = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "request.timeout.ms": 5_000}
     secret = {"sasl.username": "ann", "sasl.password": "${SECRET}-${SECRET}"}
-    spec = read_spec("x", changed("client", told | secret), {"SECRET": "s"})
+    spec = read_spec("x", changed("client", reported | secret), {"SECRET": "s"})
     assert spec.kafka["kafka.sasl.password"] == "s-s"
     assert spec.kafka["kafka.request.timeout.ms"] == "5000"
     assert spec.kafka["kafka.bootstrap.servers"] == spec.broker
@@ -175,14 +175,14 @@ def test_the_client_is_told_what_the_file_and_the_environment_say() -> None:
     assert KafkaBroker(spec.broker, {waited: "5"}).kafka[f"kafka.{waited}"] == "5"
 
 
-def test_spark_is_told_what_the_file_and_the_environment_say() -> None:
-    told = {
+def test_spark_gets_what_the_file_and_the_environment_say() -> None:
+    reported = {
         "spark.executor.instances": 2,
         "spark.ui.enabled": False,
         "spark.memory.fraction": 0.5,
         "spark.a": "${SIZE}g",
     }
-    assert read_spec("x", changed("spark", told), {"SIZE": "2"}).spark == {
+    assert read_spec("x", changed("spark", reported), {"SIZE": "2"}).spark == {
         "spark.executor.instances": "2",
         "spark.ui.enabled": "false",
         "spark.memory.fraction": "0.5",

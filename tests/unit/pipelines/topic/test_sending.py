@@ -20,7 +20,7 @@ def batch(number: int) -> Batches:
 
 
 class Pipe:
-    """Takes batches; holds the first one up until told otherwise, and refuses the numbers it is told to."""
+    """Takes batches; holds the first one up until it is released, and refuses the numbers in a set."""
 
     def __init__(self, refused: int | None = None) -> None:
         self.sent: list[int] = []

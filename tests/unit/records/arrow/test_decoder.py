@@ -73,7 +73,7 @@ def test_an_arrow_batch_is_full_with_the_record_batch_that_makes_it_large(twin: 
 
 
 @both
-def test_the_brokers_time_is_told_as_such(twin: str) -> None:
+def test_the_brokers_time_is_shown_as_such(twin: str) -> None:
     batch = build_batch(sample(2))
     stamp_append_time(batch, 0, NOW_MS + 77)
     rows = rows_of(decoded(twin, batch))
@@ -171,7 +171,7 @@ def test_impossible_counts_and_offsets_are_refused(twin: str) -> None:
 
 
 def outcome(twin: str, buffer: bytes) -> pa.Table | str:
-    """The rows, or that there are none: which of several faults is told is left to the twin."""
+    """The rows, or that there are none: which of several faults is reported is left to the kernel."""
     try:
         return decoded(twin, buffer, 1, verify=False)
     except KafkaError:

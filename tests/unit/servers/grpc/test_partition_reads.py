@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.support.kafka_server import NOW_MS, kafka_door
+from tests.support.kafka_server import NOW_MS, running_kafka_server
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.records.build import NewRecord, build_batch
@@ -68,10 +68,10 @@ async def test_the_event_loop_runs_while_a_batch_is_opened(
 
     monkeypatch.setattr(module, "read_records", slow)
 
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create(TOPIC)
-        await door.broker.view.partition(TOPIC, 0).leader.append(bytearray(batch), acks=-1)
-        polling = asyncio.ensure_future(read(door.broker))
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create(TOPIC)
+        await server.broker.view.partition(TOPIC, 0).leader.append(bytearray(batch), acks=-1)
+        polling = asyncio.ensure_future(read(server.broker))
         await asyncio.to_thread(opening.wait, BLOCKED_S)
         served.set()
         await polling
@@ -88,14 +88,14 @@ async def test_records_keep_their_order_wherever_their_batches_are_opened(tmp_pa
         batch_of(b"8", codec=Codec.LZ4),
     ]
 
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create(TOPIC)
-        partition = door.broker.view.partition(TOPIC, 0)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create(TOPIC)
+        partition = server.broker.view.partition(TOPIC, 0)
         for batch in batches:
             await partition.leader.append(batch, acks=-1)
-        (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)
+        (found,) = await read_partitions(server.broker, [ReadPosition(TOPIC, 0, 1)], max_records=100, max_wait_ms=0)
         assert [record.offset for record in found.records] == list(range(1, 9))
         assert found.next_offset == 9
-        (found,) = await read_partitions(door.broker, [ReadPosition(TOPIC, 0, 0)], max_records=3, max_wait_ms=0)
+        (found,) = await read_partitions(server.broker, [ReadPosition(TOPIC, 0, 0)], max_records=3, max_wait_ms=0)
         assert [record.offset for record in found.records] == [0, 1, 2]
         assert found.next_offset == 3

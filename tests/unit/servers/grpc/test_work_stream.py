@@ -19,7 +19,7 @@ DONE = wire.Operation(action=wire.ACTION_COMPLETE, seq=1, token=1)
 
 
 class Failing:
-    """A dispatcher whose store does what nobody foresaw."""
+    """A dispatcher whose store raises an unexpected error."""
 
     clock = SimpleNamespace(now_ms=lambda: 0, wall_us=lambda: 0)
 
@@ -33,7 +33,7 @@ class Failing:
         pass
 
     async def settle(self, *_: Any) -> None:
-        raise RuntimeError("nobody foresaw this")
+        raise RuntimeError("an unexpected error")
 
 
 async def ups(session: str) -> AsyncIterator[wire.WorkUp]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.support.kafka_server import RawClient, kafka_door
+from tests.support.kafka_server import RawClient, running_kafka_server
 
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.servers.kafka.listener import KafkaServer
@@ -16,7 +16,7 @@ VERSIONS = {api.key: range(api.versions[0], api.versions[1] + 1) for api in stan
 async def connected(
     folder: Path, settings: dict[str, str] | None = None
 ) -> AsyncIterator[tuple[RawClient, KafkaServer]]:
-    async with kafka_door(folder, settings) as door:
-        client = await RawClient.connect(door)
-        yield client, door
+    async with running_kafka_server(folder, settings) as server:
+        client = await RawClient.connect(server)
+        yield client, server
         await client.close()

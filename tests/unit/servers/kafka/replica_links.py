@@ -19,14 +19,14 @@ async def _never(term: Term, isr: tuple[int, ...]) -> Term:
     return term._replace(version=term.version + 1, isr=isr)
 
 
-async def peer(door: KafkaServer, secret: bytes = SECRET, node_id: int = 1) -> PeerConnection:
-    host, port = door.address
+async def peer(server: KafkaServer, secret: bytes = SECRET, node_id: int = 1) -> PeerConnection:
+    host, port = server.address
     return await PeerConnection.open(host, port, secret=secret, node_id=node_id, client_id="broker-1")
 
 
-async def led(door: KafkaServer) -> tuple[uuid.UUID, Partition]:
-    topic = await door.broker.topics.create("t")
-    partition = door.broker.view.partition("t", 0)
+async def led(server: KafkaServer) -> tuple[uuid.UUID, Partition]:
+    topic = await server.broker.topics.create("t")
+    partition = server.broker.view.partition("t", 0)
     await partition.leader.lead(TERM, Agreement(_never))
     return topic.topic_id, partition
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.guarded_door import (
+from tests.support.guarded_server import (
     DENIALS,
     Check,
-    GuardedDoor,
+    GuardedServer,
     Right,
     codes,
     commit_fields,
-    guarded_door,
+    guarded_server,
     on_cluster,
     on_group,
     on_topic,
@@ -32,7 +32,7 @@ from tidemill.servers.kafka.authorization_table import AUTHORIZATION
 TOPIC, GROUP, CLUSTER, TRANSACTION = 29, 30, 31, 53
 _SECOND = timedelta(seconds=1)
 
-Fields = Callable[[GuardedDoor], dict[str, Any]]
+Fields = Callable[[GuardedServer], dict[str, Any]]
 RECORDED: set[Check] = set()
 
 
@@ -48,7 +48,7 @@ class ApiCase(NamedTuple):
 
 
 def _topics(key: int, version: int, kind: str, name_field: str, **more: Any) -> Fields:
-    def made(at: GuardedDoor) -> dict[str, Any]:
+    def made(at: GuardedServer) -> dict[str, Any]:
         return {"topics": (at.part(key, version, kind, **{name_field: "orders"}, **more),)}
 
     return made
@@ -57,7 +57,7 @@ def _topics(key: int, version: int, kind: str, name_field: str, **more: Any) -> 
 def _nested(key: int, version: int, kind: str, part: str, part_fields: dict[str, Any], **more: Any) -> Fields:
     """A request with one partition of the topic."""
 
-    def made(at: GuardedDoor) -> dict[str, Any]:
+    def made(at: GuardedServer) -> dict[str, Any]:
         inner = at.part(key, version, part, **part_fields)
         entry = at.part(key, version, kind, name="orders", topic="orders", topic_id=at.topic_id, partitions=(inner,))
         return {"topics": (entry,), **more}
@@ -65,35 +65,35 @@ def _nested(key: int, version: int, kind: str, part: str, part_fields: dict[str,
     return made
 
 
-def _transactional_produce(at: GuardedDoor) -> dict[str, Any]:
+def _transactional_produce(at: GuardedServer) -> dict[str, Any]:
     identity: dict[str, Any] = {"producer_id": at.producer_id, "producer_epoch": at.producer_epoch, "base_sequence": 0}
     records = batch(b"x", transactional=True, **identity)
     return {**produce_fields(9, "orders", 0, records), "transactional_id": "tx"}
 
 
-def _offsets(at: GuardedDoor) -> dict[str, Any]:
+def _offsets(at: GuardedServer) -> dict[str, Any]:
     topics = (at.part(9, 8, "OffsetFetchRequestTopics", name="orders", partition_indexes=(0,)),)
     group = at.part(9, 8, "OffsetFetchRequestGroup", group_id="g", topics=topics)
     return {"groups": (group,)}
 
 
-def _transaction(at: GuardedDoor) -> dict[str, Any]:
+def _transaction(at: GuardedServer) -> dict[str, Any]:
     return {"transactional_id": "tx", "producer_id": at.producer_id, "producer_epoch": at.producer_epoch}
 
 
-def _transaction_offsets(at: GuardedDoor) -> dict[str, Any]:
+def _transaction_offsets(at: GuardedServer) -> dict[str, Any]:
     part = at.part(28, 3, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=2)
     topics = (at.part(28, 3, "TxnOffsetCommitRequestTopic", name="orders", partitions=(part,)),)
     return {**_transaction(at), "group_id": "g", "generation_id": -1, "topics": topics}
 
 
-def _added(at: GuardedDoor) -> dict[str, Any]:
+def _added(at: GuardedServer) -> dict[str, Any]:
     topics = (at.part(24, 3, "AddPartitionsToTxnTopic", name="orders", partitions=(0,)),)
     return {f"v3_and_below_{name}": value for name, value in {**_transaction(at), "topics": topics}.items()}
 
 
 def _configs(key: int, version: int, kind: str, resource_type: int, name: str, **more: Any) -> Fields:
-    def made(at: GuardedDoor) -> dict[str, Any]:
+    def made(at: GuardedServer) -> dict[str, Any]:
         fields = {"resource_type": resource_type, "resource_name": name, **more}
         if key != 32:
             setting = "retention.ms" if resource_type == 2 else "tidemill.clock.accept"
@@ -104,22 +104,22 @@ def _configs(key: int, version: int, kind: str, resource_type: int, name: str, *
     return made
 
 
-def _acl_filter(at: GuardedDoor) -> dict[str, Any]:
+def _acl_filter(at: GuardedServer) -> dict[str, Any]:
     return {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
 
 
-def _acl_creation(at: GuardedDoor) -> dict[str, Any]:
+def _acl_creation(at: GuardedServer) -> dict[str, Any]:
     fields = {"resource_type": 2, "resource_name": "new", "principal": "User:bob", "host": "*"}
     return {"creations": (at.part(30, 3, "AclCreation", **fields, operation=3, permission_type=3),)}
 
 
-def _quota(at: GuardedDoor) -> dict[str, Any]:
+def _quota(at: GuardedServer) -> dict[str, Any]:
     entity = (at.part(49, 0, "EntityData", entity_type="user", entity_name="bob"),)
     ops = (at.part(49, 0, "OpData", key="producer_byte_rate", value=1024.0),)
     return {"entries": (at.part(49, 0, "EntryData", entity=entity, ops=ops),), "validate_only": False}
 
 
-def _join(at: GuardedDoor) -> dict[str, Any]:
+def _join(at: GuardedServer) -> dict[str, Any]:
     protocols = (at.part(11, 5, "JoinGroupRequestProtocol", name="range", metadata=b""),)
     times = {"session_timeout": 10 * _SECOND, "rebalance_timeout": 10 * _SECOND}
     return {"group_id": "g", "member_id": "", "protocol_type": "consumer", "protocols": protocols, **times}
@@ -357,32 +357,32 @@ def _recorded() -> Iterator[None]:
 
 @pytest.mark.parametrize("case", CASES, ids=_name)
 async def test_api_needs_each_of_its_rights(case: ApiCase, tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         before = at.snapshot()
         fields = {"timeout": _SECOND, **case.fields(at)}
-        told = await at.ask(case.key, case.version, **fields)
-        assert codes(told) & DENIALS == case.denied
+        reported = await at.ask(case.key, case.version, **fields)
+        assert codes(reported) & DENIALS == case.denied
         for missing in case.rights:
             at.grant(*(right for right in case.rights if right != missing))
-            told = await at.ask(case.key, case.version, **fields)
-            assert codes(told) & DENIALS, f"without {missing}"
+            reported = await at.ask(case.key, case.version, **fields)
+            assert codes(reported) & DENIALS, f"without {missing}"
             if missing[0] != Op.DESCRIBE_CONFIGS:
                 assert at.snapshot() == before
         at.grant(*case.rights)
-        told = await at.ask(case.key, case.version, **fields)
-        assert not codes(told) & DENIALS
+        reported = await at.ask(case.key, case.version, **fields)
+        assert not codes(reported) & DENIALS
 
 
 async def test_old_log_directories_have_no_field_for_the_error(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         assert (await at.ask(35, 1, topics=None)).results == ()
         at.grant(on_cluster(Op.DESCRIBE))
         assert (await at.ask(35, 1, topics=None)).results
 
 
 async def test_lists_show_only_what_the_client_may_describe(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
-        await at.door.broker.topics.create("third")
+    async with guarded_server(tmp_path) as at:
+        await at.server.broker.topics.create("third")
 
         async def topics() -> set[str]:
             by_metadata = {topic.name for topic in (await at.ask(3, 9, topics=None)).topics}
@@ -406,51 +406,51 @@ async def test_lists_show_only_what_the_client_may_describe(tmp_path: Path) -> N
 
 
 async def test_offsets_of_all_topics_leave_out_those_of_others(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         group = at.part(9, 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
         at.grant(on_group(Op.DESCRIBE))
-        told = (await at.ask(9, 8, groups=(group,))).groups[0]
-        assert (told.error_code, told.topics) == (0, ())
+        reported = (await at.ask(9, 8, groups=(group,))).groups[0]
+        assert (reported.error_code, reported.topics) == (0, ())
         at.grant(on_group(Op.DESCRIBE), on_topic(Op.DESCRIBE))
-        told = (await at.ask(9, 8, groups=(group,))).groups[0]
-        assert [(topic.name, topic.partitions[0].committed_offset) for topic in told.topics] == [("orders", 1)]
+        reported = (await at.ask(9, 8, groups=(group,))).groups[0]
+        assert [(topic.name, topic.partitions[0].committed_offset) for topic in reported.topics] == [("orders", 1)]
 
 
 async def test_missing_topics_are_created_only_with_the_right_to(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
 
         async def asked(name: str) -> int:
             topics = (at.part(3, 9, "MetadataRequestTopic", name=name),)
-            told = await at.ask(3, 9, topics=topics, allow_auto_topic_creation=True)
-            return int(told.topics[0].error_code)
+            reported = await at.ask(3, 9, topics=topics, allow_auto_topic_creation=True)
+            return int(reported.topics[0].error_code)
 
         names = ("new-1", "new-2", "new-3")
         describe = [on_topic(Op.DESCRIBE, name) for name in names]
         assert await asked("new-1") == TOPIC
         at.grant(*describe)
         assert await asked("new-1") == TOPIC
-        assert at.door.broker.view.topic("new-1") is None
+        assert at.server.broker.view.topic("new-1") is None
         at.grant(*describe, on_topic(Op.CREATE, "new-2"))
         assert await asked("new-2") == 0
         at.grant(*describe, on_cluster(Op.CREATE))
         assert await asked("new-3") == 0
         at.grant(on_cluster(Op.CREATE))
         assert await asked("new-4") == TOPIC
-        assert {topic.name for topic in at.door.broker.view.topics()} >= {"new-2", "new-3"}
-        assert at.door.broker.view.topic("new-4") is None
+        assert {topic.name for topic in at.server.broker.view.topics()} >= {"new-2", "new-3"}
+        assert at.server.broker.view.topic("new-4") is None
 
 
 async def test_create_topics_by_a_right_on_the_cluster_hides_settings(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         at.grant(on_cluster(Op.CREATE))
         topic = at.part(19, 7, "CreatableTopic", name="new", num_partitions=1, replication_factor=1)
-        [told] = (await at.ask(19, 7, topics=(topic,))).topics
-        assert (told.error_code, told.topic_config_error_code, told.num_partitions) == (0, TOPIC, -1)
-        assert not told.configs
+        [reported] = (await at.ask(19, 7, topics=(topic,))).topics
+        assert (reported.error_code, reported.topic_config_error_code, reported.num_partitions) == (0, TOPIC, -1)
+        assert not reported.configs
 
 
 async def test_an_id_does_not_reveal_the_name(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         topics = (at.part(3, 12, "MetadataRequestTopic", topic_id=at.topic_id, name=None),)
         assert [topic.name for topic in (await at.ask(3, 12, topics=topics)).topics] == [None]
         gone = (at.part(20, 6, "DeleteTopicState", name=None, topic_id=at.topic_id),)
@@ -460,14 +460,14 @@ async def test_an_id_does_not_reveal_the_name(tmp_path: Path) -> None:
 
 
 async def test_authorized_operations_are_those_of_the_client(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         at.grant(on_topic(Op.READ), on_group(Op.READ), on_cluster(Op.ALTER))
         topics = (at.part(3, 9, "MetadataRequestTopic", name="orders"),)
         asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
-        told = await at.ask(3, 9, topics=topics, **asked)
+        reported = await at.ask(3, 9, topics=topics, **asked)
         read, alter = 1 << Op.READ | 1 << Op.DESCRIBE, 1 << Op.ALTER | 1 << Op.DESCRIBE
-        assert told.topics[0].topic_authorized_operations == read
-        assert told.cluster_authorized_operations == alter
+        assert reported.topics[0].topic_authorized_operations == read
+        assert reported.cluster_authorized_operations == alter
         cluster = await at.ask(60, 0, include_cluster_authorized_operations=True)
         assert cluster.cluster_authorized_operations == alter
         group = await at.ask(15, 5, groups=("g",), include_authorized_operations=True)
@@ -475,71 +475,71 @@ async def test_authorized_operations_are_those_of_the_client(tmp_path: Path) -> 
         paged = await at.ask(75, 0, topics=(at.part(75, 0, "TopicRequest", name="orders"),))
         assert paged.topics[0].topic_authorized_operations == read
         at.grant()
-        told = await at.ask(3, 9, topics=(), **asked)
-        assert told.cluster_authorized_operations == 0
+        reported = await at.ask(3, 9, topics=(), **asked)
+        assert reported.cluster_authorized_operations == 0
         assert (await at.ask(60, 0, include_cluster_authorized_operations=True)).cluster_authorized_operations == 0
         group = await at.ask(15, 5, groups=("g",), include_authorized_operations=True)
         assert (group.groups[0].error_code, group.groups[0].authorized_operations) == (GROUP, -(2**31))
 
 
 async def test_a_described_group_must_have_no_topics_of_others(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         subscription = {"subscribed_topic_names": ("orders",), "topic_partitions": ()}
         member = {"group_id": "g848", "member_id": "m", "rebalance_timeout": 10 * _SECOND, **subscription}
         at.grant(on_group(Op.READ, "g848"), on_topic(Op.DESCRIBE))
         assert (await at.ask(68, 1, **member)).error_code == 0
-        told = await at.ask(69, 1, group_ids=("g848",), include_authorized_operations=True)
-        assert told.groups[0].error_code == 0
-        assert told.groups[0].authorized_operations == 1 << Op.READ | 1 << Op.DESCRIBE
+        reported = await at.ask(69, 1, group_ids=("g848",), include_authorized_operations=True)
+        assert reported.groups[0].error_code == 0
+        assert reported.groups[0].authorized_operations == 1 << Op.READ | 1 << Op.DESCRIBE
         at.grant(on_group(Op.READ, "g848"))
-        told = await at.ask(69, 1, group_ids=("g848",))
-        assert (told.groups[0].error_code, told.groups[0].members) == (TOPIC, ())
+        reported = await at.ask(69, 1, group_ids=("g848",))
+        assert (reported.groups[0].error_code, reported.groups[0].members) == (TOPIC, ())
 
 
 async def test_topics_of_a_transaction_are_shown_to_those_who_may_describe_them(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         at.grant(WRITE_TRANSACTION, on_topic(Op.WRITE))
         await at.ask(24, 3, **_added(at))
-        told = await at.ask(65, 0, transactional_ids=("tx",))
-        assert [topic.topic for topic in told.transaction_states[0].topics] == ["orders"]
+        reported = await at.ask(65, 0, transactional_ids=("tx",))
+        assert [topic.topic for topic in reported.transaction_states[0].topics] == ["orders"]
         at.grant(WRITE_TRANSACTION)
-        told = await at.ask(65, 0, transactional_ids=("tx",))
-        assert told.transaction_states[0].topics == ()
+        reported = await at.ask(65, 0, transactional_ids=("tx",))
+        assert reported.transaction_states[0].topics == ()
 
 
 async def test_one_topic_of_a_request_does_not_refuse_the_others(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         at.grant(on_topic(Op.READ), on_topic(Op.WRITE), on_group(Op.READ))
         mine, other = commit_fields(8, "g", "orders"), commit_fields(8, "g", "other")
-        told = await at.ask(8, 8, **{**mine, "topics": mine["topics"] + other["topics"]})
-        assert [topic.partitions[0].error_code for topic in told.topics] == [0, TOPIC]
+        reported = await at.ask(8, 8, **{**mine, "topics": mine["topics"] + other["topics"]})
+        assert [topic.partitions[0].error_code for topic in reported.topics] == [0, TOPIC]
         mine, other = produce_fields(9, "orders", 0, batch(b"x")), produce_fields(9, "other", 0, batch(b"x"))
-        told = await at.ask(0, 9, **{**mine, "topic_data": mine["topic_data"] + other["topic_data"]})
-        assert [topic.partition_responses[0].error_code for topic in told.responses] == [0, TOPIC]
+        reported = await at.ask(0, 9, **{**mine, "topic_data": mine["topic_data"] + other["topic_data"]})
+        assert [topic.partition_responses[0].error_code for topic in reported.responses] == [0, TOPIC]
         mine, other = fetch_fields(11, "orders", {0: 0}), fetch_fields(11, "other", {0: 0})
-        told = await at.ask(1, 11, **{**mine, "topics": mine["topics"] + other["topics"]})
-        assert {topic.topic: topic.partitions[0].error_code for topic in told.responses} == {
+        reported = await at.ask(1, 11, **{**mine, "topics": mine["topics"] + other["topics"]})
+        assert {topic.topic: topic.partitions[0].error_code for topic in reported.responses} == {
             "orders": 0,
             "other": TOPIC,
         }
 
 
 async def test_login_and_versions_need_no_rights(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         assert not codes(await at.ask(18, 3)) & DENIALS
         assert not codes(await at.ask(17, 1, mechanism="PLAIN")) & DENIALS
         assert not codes(await at.ask(60, 0)) & DENIALS
 
 
 async def test_only_brokers_write_markers_and_fetch_as_replicas(tmp_path: Path) -> None:
-    async with guarded_door(tmp_path) as at:
+    async with guarded_server(tmp_path) as at:
         at.grant(on_cluster(Op.ALL), on_topic(Op.ALL), WRITE_TRANSACTION)
         topics = (at.part(27, 1, "WritableTxnMarkerTopic", name="orders", partition_indexes=(0,)),)
         marker = at.part(27, 1, "WritableTxnMarker", producer_id=1, producer_epoch=0, topics=topics)
         assert codes(await at.ask(27, 1, markers=(marker,))) == {CLUSTER}
         assert codes(await at.ask(24, 4, transactions=())) == {CLUSTER}
-        told = await at.ask(1, 11, **{**fetch_fields(11, "orders", {0: 0}), "replica_id": 1})
-        assert told.error_code == CLUSTER
+        reported = await at.ask(1, 11, **{**fetch_fields(11, "orders", {0: 0}), "replica_id": 1})
+        assert reported.error_code == CLUSTER
 
 
 def test_every_api_has_a_row() -> None:

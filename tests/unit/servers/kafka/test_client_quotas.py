@@ -14,17 +14,17 @@ INVALID_REQUEST, UNSUPPORTED_VERSION, POLICY_VIOLATION = 42, 35, 44
 
 
 async def test_quotas_are_set_merged_and_removed(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (client, door):
+    async with connected(tmp_path) as (client, server):
         ann: Entity = {"user": "ann"}
         await set_quotas(client, ann, producer_byte_rate=1024.0)
         await set_quotas(client, ann, request_percentage=12.5)
         assert await listed(client) == {(("user", "ann"),): {"producer_byte_rate": 1024.0, "request_percentage": 12.5}}
-        assert door.broker.security.throttle.is_enabled
+        assert server.broker.security.throttle.is_enabled
         await set_quotas(client, ann, producer_byte_rate=None, consumer_byte_rate=None)
         assert await listed(client) == {(("user", "ann"),): {"request_percentage": 12.5}}
         await set_quotas(client, ann, request_percentage=None)
         assert await listed(client) == {}
-        assert not door.broker.security.throttle.is_enabled
+        assert not server.broker.security.throttle.is_enabled
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -139,6 +139,6 @@ async def test_invalid_filters(tmp_path: Path, components: list[tuple[str, int, 
 async def test_quotas_survive_a_restart(tmp_path: Path) -> None:
     async with connected(tmp_path) as (client, _):
         await set_quotas(client, {"user": "µ/%, \n", "client-id": None}, producer_byte_rate=10.0)
-    async with connected(tmp_path) as (client, door):
+    async with connected(tmp_path) as (client, server):
         assert await listed(client) == {(("user", "µ/%, \n"), ("client-id", None)): {"producer_byte_rate": 10.0}}
-        assert door.broker.security.throttle.is_enabled
+        assert server.broker.security.throttle.is_enabled

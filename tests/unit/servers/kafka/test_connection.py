@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.kafka_server import RawClient, batch, body_of, frame, kafka_door, produce_fields
+from tests.support.kafka_server import RawClient, batch, body_of, frame, produce_fields, running_kafka_server
 from tests.support.waiting import eventually_async
 
 from tidemill.model.errors import GroupIdNotFound
@@ -29,12 +29,12 @@ API_VERSIONS_ROW = Api(key=18, name="ApiVersions", versions=(0, 4), handle=api_v
 
 
 async def test_every_version_of_api_versions(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         for version in range(5):
-            told = await client.ask(API_VERSIONS, version, client_software_name="t", client_software_version="1")
-            assert told.error_code == 0
-            ranges = {api.api_key: (api.min_version, api.max_version) for api in told.api_keys}
+            reported = await client.ask(API_VERSIONS, version, client_software_name="t", client_software_version="1")
+            assert reported.error_code == 0
+            ranges = {api.api_key: (api.min_version, api.max_version) for api in reported.api_keys}
             assert ranges[0][0] == 0  # librdkafka before 2.11.1 looks for Produce 0
             assert ranges[18] == (0, 4)
             assert list(ranges) == sorted(ranges)
@@ -42,8 +42,8 @@ async def test_every_version_of_api_versions(tmp_path: Path) -> None:
 
 
 async def test_api_versions_too_new_is_answered_in_version_0(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         client.writer.write(struct.pack(">ihhih", 14, API_VERSIONS, 99, 7, 4) + b"test")
         data = await client.frame()
         assert data == struct.pack(">ihihhh", 7, 35, 1, API_VERSIONS, 0, 4)
@@ -52,10 +52,10 @@ async def test_api_versions_too_new_is_answered_in_version_0(tmp_path: Path) -> 
 
 
 async def test_a_bad_software_name_is_an_invalid_request(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
-        told = await client.ask(API_VERSIONS, 3, client_software_name="-x", client_software_version="1")
-        assert told.error_code == 42
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
+        reported = await client.ask(API_VERSIONS, 3, client_software_name="-x", client_software_version="1")
+        assert reported.error_code == 42
         await client.close()
 
 
@@ -78,9 +78,9 @@ async def test_a_bad_software_name_is_an_invalid_request(tmp_path: Path) -> None
     ],
 )
 async def test_what_is_no_request_ends_the_connection_and_nothing_else(tmp_path: Path, data: bytes) -> None:
-    async with kafka_door(tmp_path) as door:
-        honest = await RawClient.connect(door)
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        honest = await RawClient.connect(server)
+        client = await RawClient.connect(server)
         client.writer.write(data)
         if data.startswith((b"GET", b"\x16")):
             client.writer.write_eof()
@@ -91,8 +91,8 @@ async def test_what_is_no_request_ends_the_connection_and_nothing_else(tmp_path:
 
 
 async def test_answers_before_the_bad_frame_arrive(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         first = client.send(API_VERSIONS, 0)
         await client.answer(API_VERSIONS, 0, first)
         client.writer.write(struct.pack(">ihhih", 10, 999, 0, 1, -1))
@@ -101,8 +101,8 @@ async def test_answers_before_the_bad_frame_arrive(tmp_path: Path) -> None:
 
 
 async def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         for byte in frame(API_VERSIONS, 0, 5, b""):
             client.writer.write(bytes([byte]))
             await client.writer.drain()
@@ -115,9 +115,9 @@ async def test_a_request_may_come_byte_by_byte_and_many_in_one_piece(tmp_path: P
 
 
 async def test_a_large_frame_in_pieces(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, {"message.max.bytes": "30000000"}) as door:
-        await door.broker.topics.create("t")
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, {"message.max.bytes": "30000000"}) as server:
+        await server.broker.topics.create("t")
+        client = await RawClient.connect(server)
         for size in (300_000, 5_000_000, 20_000_000):
             records = batch(b"x" * size)
             data = frame(0, 9, 1, body_of(0, 9, produce_fields(9, "t", 0, records)))
@@ -126,7 +126,7 @@ async def test_a_large_frame_in_pieces(tmp_path: Path) -> None:
                 await client.writer.drain()
             answer = await client.answer(0, 9, 1)
             assert answer.responses[0].partition_responses[0].error_code == 0
-        found = await door.broker.view.partition("t", 0).reader.read(2, 1 << 25)
+        found = await server.broker.view.partition("t", 0).reader.read(2, 1 << 25)
         assert b"".join(found.records)[61:] == records[61:]
         await client.close()
 
@@ -174,8 +174,8 @@ def request(key: int, number: int) -> bytes:
 async def test_pipelined_requests_start_together_and_are_answered_in_order(tmp_path: Path) -> None:
     slow = Slow()
 
-    async with kafka_door(tmp_path, router=slow.router()) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=slow.router()) as server:
+        client = await RawClient.connect(server)
         client.writer.write(b"".join(request(0, number) for number in range(5)))
         await eventually_async(lambda: slow.started == [0, 1, 2, 3, 4])
         for number in (4, 2, 3, 1, 0):
@@ -189,8 +189,8 @@ async def test_pipelined_requests_start_together_and_are_answered_in_order(tmp_p
 async def test_other_requests_wait_for_those_before_them(tmp_path: Path) -> None:
     slow = Slow()
 
-    async with kafka_door(tmp_path, router=slow.router()) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=slow.router()) as server:
+        client = await RawClient.connect(server)
         keys = [0, 0, 1, 0, 1]
         client.writer.write(b"".join(request(key, number) for number, key in enumerate(keys)))
         for expected in ([0, 1], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]):
@@ -205,8 +205,8 @@ async def test_only_so_many_requests_are_under_way(tmp_path: Path) -> None:
     slow = Slow()
     count = 2000
 
-    async with kafka_door(tmp_path, router=slow.router()) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=slow.router()) as server:
+        client = await RawClient.connect(server)
         client.writer.write(b"".join(request(0, number) for number in range(count)))
         await eventually_async(lambda: len(slow.started) == connection.IN_FLIGHT_MAX)
         await asyncio.sleep(0.05)
@@ -228,8 +228,8 @@ async def test_a_client_that_does_not_read_is_not_served_more(tmp_path: Path) ->
         return [bytes(1 << 20)]
 
     router = ApiTable([API_VERSIONS_ROW, Api(key=1, name="Fetch", versions=(4, 4), handle=large, read=lambda *_: None)])
-    async with kafka_door(tmp_path, router=router) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=router) as server:
+        client = await RawClient.connect(server)
         client.writer.write(b"".join(request(1, number) for number in range(1000)))
         await eventually_async(lambda: answered > 1)
         before = -1
@@ -237,11 +237,11 @@ async def test_a_client_that_does_not_read_is_not_served_more(tmp_path: Path) ->
             before = answered
             await asyncio.sleep(0.05)
         assert answered < 100  # what fits into the buffers of the two sockets, and a little more
-        assert door._owed_bytes > 0
+        assert server._owed_bytes > 0
         for number in range(1000):
             data = await client.frame()
             assert int.from_bytes(data[:4], "big") == number
-        assert door._owed_bytes == 0
+        assert server._owed_bytes == 0
         await client.close()
 
 
@@ -250,43 +250,43 @@ async def test_only_so_many_bytes_are_under_way(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(connection, "PENDING_BYTES_MAX", 1_000_000)
     large = [frame(0, 3, number, number.to_bytes(4, "big") + bytes(300_000)) for number in range(40)]
 
-    async with kafka_door(tmp_path, router=slow.router()) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=slow.router()) as server:
+        client = await RawClient.connect(server)
         client.writer.write(b"".join(large))
         await eventually_async(lambda: len(slow.started) == 4)
         await asyncio.sleep(0.05)
         assert len(slow.started) == 4
-        assert 1_200_000 <= door._held_bytes < 2_000_000
+        assert 1_200_000 <= server._held_bytes < 2_000_000
         for number in range(40):
             await eventually_async(lambda number=number: number in slow.ends)  # type: ignore[misc]
             slow.ends[number].set()
             assert await client.frame() == number.to_bytes(4, "big") * 2
-        assert door._held_bytes == 0
+        assert server._held_bytes == 0
         await client.close()
 
 
 @pytest.mark.parametrize("abandoned", [True, False])
 async def test_a_long_poll_ends_with_its_client_and_other_work_does_not(tmp_path: Path, abandoned: bool) -> None:
     slow = Slow()
-    async with kafka_door(tmp_path, router=slow.router(abandoned=abandoned)) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=slow.router(abandoned=abandoned)) as server:
+        client = await RawClient.connect(server)
         client.writer.write(request(1, 0))
         await eventually_async(lambda: slow.started == [0])
         await client.close()
-        await eventually_async(lambda: door.broker.metrics.connections["kafka"] == 0)
+        await eventually_async(lambda: server.broker.metrics.connections["kafka"] == 0)
         await asyncio.sleep(0)
         assert slow.cancelled == ([0] if abandoned else [])
         slow.ends[0].set()
 
 
-async def test_a_closing_door_answers_what_is_under_way_and_starts_nothing_more(tmp_path: Path) -> None:
+async def test_a_closing_server_answers_open_requests_and_starts_no_more(tmp_path: Path) -> None:
     slow = Slow()
 
-    async with kafka_door(tmp_path, router=slow.router()) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=slow.router()) as server:
+        client = await RawClient.connect(server)
         client.writer.write(request(0, 0) + request(1, 1))
         await eventually_async(lambda: slow.started == [0])
-        closing = asyncio.create_task(door.close())
+        closing = asyncio.create_task(server.close())
         await asyncio.sleep(0.01)
         client.writer.write(request(0, 2))
         await asyncio.sleep(0.01)
@@ -296,7 +296,7 @@ async def test_a_closing_door_answers_what_is_under_way_and_starts_nothing_more(
         await closing
         assert slow.started == [0]
         with pytest.raises(ConnectionError):
-            await RawClient.connect(door)
+            await RawClient.connect(server)
         await client.close()
 
 
@@ -315,41 +315,41 @@ async def test_what_a_handler_raises_is_answered_where_there_is_a_place(tmp_path
             Api(key=3, name="Metadata", versions=(0, 12), handle=broken),
         ]
     )
-    async with kafka_door(tmp_path, router=router) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=router) as server:
+        client = await RawClient.connect(server)
         assert (await client.ask(12, 4)).error_code == -1
         assert (await client.ask(13, 5)).error_code == 69
         client.send(3, 12)
         assert await client.ended()
         await client.close()
-        failed = door.broker.metrics.api("LeaveGroup").errors
+        failed = server.broker.metrics.api("LeaveGroup").errors
         assert failed == {69: 1}
 
 
 async def test_acks_0_has_no_answer_and_an_error_ends_the_connection(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t")
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t")
+        client = await RawClient.connect(server)
         for _ in range(3):
             client.send(0, 9, **produce_fields(9, "t", 0, batch(b"v"), acks=0))
         await client.ask(API_VERSIONS, 0)
-        assert door.broker.view.partition("t", 0).log_end_offset == 3
+        assert server.broker.view.partition("t", 0).log_end_offset == 3
         client.send(0, 9, **produce_fields(9, "missing", 0, batch(b"v"), acks=0))
         assert await client.ended()
         await client.close()
 
 
 async def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, {"max.connections": "2"}) as door:
-        clients = [await RawClient.connect(door) for _ in range(2)]
+    async with running_kafka_server(tmp_path, {"max.connections": "2"}) as server:
+        clients = [await RawClient.connect(server) for _ in range(2)]
         for client in clients:
             await client.ask(API_VERSIONS, 0)
-        third = await RawClient.connect(door)
+        third = await RawClient.connect(server)
         assert await third.ended()
         await third.close()
         await clients.pop().close()
-        await eventually_async(lambda: door.broker.metrics.connections["kafka"] == 1)
-        fourth = await RawClient.connect(door)
+        await eventually_async(lambda: server.broker.metrics.connections["kafka"] == 1)
+        fourth = await RawClient.connect(server)
         await fourth.ask(API_VERSIONS, 0)
         for client in (*clients, fourth):
             await client.close()
@@ -358,18 +358,18 @@ async def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
 async def test_quiet_connections_and_drops_are_closed_and_busy_ones_are_not(tmp_path: Path) -> None:
     slow = Slow()
 
-    async with kafka_door(tmp_path, router=slow.router()) as door:
-        quiet, dropping, busy = [await RawClient.connect(door) for _ in range(3)]
+    async with running_kafka_server(tmp_path, router=slow.router()) as server:
+        quiet, dropping, busy = [await RawClient.connect(server) for _ in range(3)]
         await quiet.ask(API_VERSIONS, 0)
         dropping.writer.write(struct.pack(">i", 1000) + b"x")
         busy.writer.write(request(1, 1))
         await eventually_async(lambda: slow.started == [1])
-        await eventually_async(lambda: any(each._upload_deadline for each in door._connections))
-        for each in door._connections:
+        await eventually_async(lambda: any(each._upload_deadline for each in server._connections))
+        for each in server._connections:
             each.last_active -= 3600
             if each._upload_deadline is not None:
                 each._upload_deadline -= 3600
-        door._sweep()
+        server._sweep()
         assert await quiet.ended()
         assert await dropping.ended()
         slow.ends[1].set()
@@ -379,38 +379,38 @@ async def test_quiet_connections_and_drops_are_closed_and_busy_ones_are_not(tmp_
 
 
 async def test_announcing_much_costs_little_and_is_counted(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        clients = [await RawClient.connect(door) for _ in range(50)]
+    async with running_kafka_server(tmp_path) as server:
+        clients = [await RawClient.connect(server) for _ in range(50)]
         for client in clients:
             client.writer.write(struct.pack(">i", 90 << 20) + b"x")
-        await eventually_async(lambda: sum(each._frames.partial_size > 0 for each in door._connections) == 50)
-        assert {len(each._frames._frame or b"") for each in door._connections} == {FRAME_BYTES_EAGER}
-        assert door._held_bytes == 50 * FRAME_BYTES_EAGER
-        honest = await RawClient.connect(door)
+        await eventually_async(lambda: sum(each._frames.partial_size > 0 for each in server._connections) == 50)
+        assert {len(each._frames._frame or b"") for each in server._connections} == {FRAME_BYTES_EAGER}
+        assert server._held_bytes == 50 * FRAME_BYTES_EAGER
+        honest = await RawClient.connect(server)
         await honest.ask(API_VERSIONS, 0)
         for client in (*clients, honest):
             await client.close()
-        await eventually_async(lambda: not door._connections)
-        assert door._held_bytes == 0
+        await eventually_async(lambda: not server._connections)
+        assert server._held_bytes == 0
 
 
 async def test_uploads_that_stand_still_are_closed_first_when_memory_is_short(tmp_path: Path) -> None:
     limits = {"queued.max.request.bytes": "2000000", "socket.request.max.bytes": "1000000"}
 
-    async with kafka_door(tmp_path, limits) as door:
-        stopped = [await RawClient.connect(door) for _ in range(3)]
+    async with running_kafka_server(tmp_path, limits) as server:
+        stopped = [await RawClient.connect(server) for _ in range(3)]
         for client in stopped:
             client.writer.write(struct.pack(">i", 900_000) + bytes(500_000))
-        await eventually_async(lambda: sum(each._frames.received_bytes == 500_000 for each in door._connections) == 3)
-        for each in door._connections:
+        await eventually_async(lambda: sum(each._frames.received_bytes == 500_000 for each in server._connections) == 3)
+        for each in server._connections:
             each._upload_began -= 60
-        busy = await RawClient.connect(door)
+        busy = await RawClient.connect(server)
         busy.writer.write(struct.pack(">i", 900_000) + bytes(700_000))
-        await eventually_async(lambda: any(each._frames.received_bytes == 700_000 for each in door._connections))
-        assert len(door._connections) < 4, "a slow one was closed, not the newcomer"
-        newest = await RawClient.connect(door)
+        await eventually_async(lambda: any(each._frames.received_bytes == 700_000 for each in server._connections))
+        assert len(server._connections) < 4, "a slow one was closed, not the newcomer"
+        newest = await RawClient.connect(server)
         await newest.ask(API_VERSIONS, 0)
-        assert door._held_bytes <= 2_000_000
+        assert server._held_bytes <= 2_000_000
         for client in (*stopped, busy, newest):
             await client.close()
 
@@ -422,12 +422,12 @@ async def test_a_request_that_waits_for_memory_is_read_later_and_small_ones_are_
     monkeypatch.setattr(connection, "CROWDED_BYTES_MAX", 1_000)
     limits = {"queued.max.request.bytes": "100000", "socket.request.max.bytes": "100000"}
 
-    async with kafka_door(tmp_path, limits, router=slow.router()) as door:
-        first, second, small = [await RawClient.connect(door) for _ in range(3)]
+    async with running_kafka_server(tmp_path, limits, router=slow.router()) as server:
+        first, second, small = [await RawClient.connect(server) for _ in range(3)]
         first.writer.write(frame(0, 3, 1, (1).to_bytes(4, "big") + bytes(90_000)))
         await eventually_async(lambda: slow.started == [1])
         second.writer.write(b"".join(frame(0, 3, n, n.to_bytes(4, "big") + bytes(20_000)) for n in (2, 3)))
-        await eventually_async(lambda: door.is_crowded)
+        await eventually_async(lambda: server.is_crowded)
         small.writer.write(frame(0, 3, 4, (4).to_bytes(4, "big")))
         await eventually_async(lambda: 4 in slow.started)
         for number in (1, 2, 3, 4):
@@ -435,7 +435,7 @@ async def test_a_request_that_waits_for_memory_is_read_later_and_small_ones_are_
             slow.ends[number].set()
         await first.frame()
         assert [await second.frame() for _ in range(2)]
-        assert not door.is_crowded
+        assert not server.is_crowded
         for client in (first, second, small):
             await client.close()
 
@@ -446,37 +446,37 @@ async def test_produce_requests_that_have_come_are_started_when_their_client_lea
     slow = Slow()
     monkeypatch.setattr(connection, "IN_FLIGHT_MAX", 2)
 
-    async with kafka_door(tmp_path, router=slow.router()) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=slow.router()) as server:
+        client = await RawClient.connect(server)
         client.writer.write(b"".join(frame(0, 3, n, n.to_bytes(4, "big")) for n in range(5)))
         await eventually_async(lambda: slow.started == [0, 1])
         await client.close()
         await eventually_async(lambda: slow.started == [0, 1, 2, 3, 4])
         for end in slow.ends.values():
             end.set()
-        await eventually_async(lambda: door._held_bytes == 0)
+        await eventually_async(lambda: server._held_bytes == 0)
 
 
 async def test_the_memory_of_a_request_counts_until_it_is_done_also_when_its_client_has_left(tmp_path: Path) -> None:
     slow = Slow()
 
-    async with kafka_door(tmp_path, router=slow.router()) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, router=slow.router()) as server:
+        client = await RawClient.connect(server)
         client.writer.write(frame(0, 3, 1, (1).to_bytes(4, "big") + bytes(90_000)))
         await eventually_async(lambda: slow.started == [1])
         await client.close()
-        await eventually_async(lambda: not door._connections)
-        assert door._held_bytes > 90_000
+        await eventually_async(lambda: not server._connections)
+        assert server._held_bytes > 90_000
         slow.ends[1].set()
-        await eventually_async(lambda: door._held_bytes == 0)
+        await eventually_async(lambda: server._held_bytes == 0)
 
 
 async def test_the_time_in_which_the_broker_reads_nothing_does_not_make_a_client_slow(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         client.writer.write(struct.pack(">i", 90_000) + bytes(50_000))
-        await eventually_async(lambda: any(each._frames.received_bytes == 50_000 for each in door._connections))
-        (here,) = door._connections
+        await eventually_async(lambda: any(each._frames.received_bytes == 50_000 for each in server._connections))
+        (here,) = server._connections
         here.pause_writing()
         upload = here.upload(here._paused_at + 3600)
         assert upload is not None
@@ -484,26 +484,26 @@ async def test_the_time_in_which_the_broker_reads_nothing_does_not_make_a_client
         here._paused_at -= 3600
         here._upload_began -= 3600
         here.resume_writing()
-        assert door._uploads()[0].age_s < 60
+        assert server._uploads()[0].age_s < 60
         await client.close()
 
 
 async def test_a_connection_that_asks_for_nothing_gives_way_to_a_new_one(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, {"max.connections": "3"}) as door:
-        honest, silent, dropping = [await RawClient.connect(door) for _ in range(3)]
+    async with running_kafka_server(tmp_path, {"max.connections": "3"}) as server:
+        honest, silent, dropping = [await RawClient.connect(server) for _ in range(3)]
         await honest.ask(API_VERSIONS, 0)
         dropping.writer.write(struct.pack(">i", 1000) + b"x")
-        await eventually_async(lambda: any(each._frames.received_bytes for each in door._connections))
-        for each in door._connections:
+        await eventually_async(lambda: any(each._frames.received_bytes for each in server._connections))
+        for each in server._connections:
             each.last_active -= SILENT_S
             each._upload_began -= SILENT_S
         newcomers = []
         for gone in (dropping, silent):
-            newcomer = await RawClient.connect(door)
+            newcomer = await RawClient.connect(server)
             await newcomer.ask(API_VERSIONS, 0)
             assert await gone.ended()
             newcomers.append(newcomer)
-        refused = await RawClient.connect(door)
+        refused = await RawClient.connect(server)
         assert await refused.ended(), "the others are in use"
         await honest.ask(API_VERSIONS, 0)
         for client in (honest, silent, dropping, refused, *newcomers):
@@ -530,8 +530,8 @@ async def test_the_message_classes_of_a_version_are_imported_in_a_thread(
     monkeypatch.setattr(connection, "load", load_here)
     monkeypatch.setattr(connection, "is_loaded", lambda _key, _version: bool(threads))
 
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         assert (await client.ask(API_VERSIONS, 1)).error_code == 0
         assert (await client.ask(API_VERSIONS, 1)).error_code == 0
         await client.close()

@@ -6,7 +6,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.support.kafka_server import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part
+from tests.support.kafka_server import (
+    RawClient,
+    batch,
+    fetch_fields,
+    produce_fields,
+    request_part,
+    running_kafka_server,
+)
 
 from tidemill.records.compression import Codec
 from tidemill.servers.kafka.listener import OWED_BYTES_MAX
@@ -27,9 +34,9 @@ def only(answer: Any) -> Any:
 
 
 async def test_fetch_in_every_version(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        topic = await door.broker.topics.create("t", partitions=2)
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        topic = await server.broker.topics.create("t", partitions=2)
+        client = await RawClient.connect(server)
         records = batch(b"a", b"b")
         await client.ask(0, 9, **produce_fields(9, "t", 1, records))
         for version in FETCH:
@@ -41,14 +48,14 @@ async def test_fetch_in_every_version(tmp_path: Path) -> None:
             assert found.records[61:] == records[61:]
             end = only(await client.ask(1, version, **fetch_fields(version, key, {1: 2})))
             assert (end.error_code, end.records) == (0, b"")
-        assert door.broker.metrics.topic("t").bytes_out == len(records) * len(FETCH)
+        assert server.broker.metrics.topic("t").bytes_out == len(records) * len(FETCH)
         await client.close()
 
 
 async def test_what_fetch_refuses(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        topic = await door.broker.topics.create("t")
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        topic = await server.broker.topics.create("t")
+        client = await RawClient.connect(server)
         await put(client, "t", b"v")
         for key, offset, partition, version, code in [
             ("t", 2, 0, 12, 1),
@@ -65,10 +72,10 @@ async def test_what_fetch_refuses(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_nobody_fetches_as_a_replica(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t")
-        client = await RawClient.connect(door)
+async def test_no_client_fetches_as_a_replica(tmp_path: Path) -> None:
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t")
+        client = await RawClient.connect(server)
         answer = await client.ask(1, 12, **fetch_fields(12, "t", {0: 0}, replica_id=1))
         assert (answer.error_code, answer.responses) == (31, ())
         state = request_part(1, 17, "ReplicaState", replica_id=1, replica_epoch=-1)
@@ -78,9 +85,9 @@ async def test_nobody_fetches_as_a_replica(tmp_path: Path) -> None:
 
 
 async def test_zstd_is_not_given_to_clients_that_cannot_read_it(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t")
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t")
+        client = await RawClient.connect(server)
         assert (await put(client, "t", b"v" * 100, codec=Codec.ZSTD)).error_code == 0
         assert only(await client.ask(1, 9, **fetch_fields(9, "t", {0: 0}))).error_code == 76
         assert only(await client.ask(1, 10, **fetch_fields(10, "t", {0: 0}))).error_code == 0
@@ -88,9 +95,9 @@ async def test_zstd_is_not_given_to_clients_that_cannot_read_it(tmp_path: Path) 
 
 
 async def test_a_fetch_waits_for_records_and_no_longer(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t", partitions=3)
-        reader, writer = await RawClient.connect(door), await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t", partitions=3)
+        reader, writer = await RawClient.connect(server), await RawClient.connect(server)
         fields = fetch_fields(12, "t", {0: 0, 1: 0, 2: 0}, max_wait_ms=100_000)
         for count in range(3):
             waiting = reader.send(1, 12, **fields)
@@ -109,23 +116,23 @@ async def test_a_fetch_waits_for_records_and_no_longer(tmp_path: Path) -> None:
 
 async def test_a_wait_always_ends(tmp_path: Path) -> None:
     """Timers may come a fraction early by the clock; a fetch that then waits on would wait for ever."""
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t")
-        clients = [await RawClient.connect(door) for _ in range(10)]
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t")
+        clients = [await RawClient.connect(server) for _ in range(10)]
         for turn in range(30):
             fields = fetch_fields(12, "t", {0: 0}, max_wait_ms=1 + turn % 7)
             sent = [client.send(1, 12, **fields) for client in clients]
             for client, correlation in zip(clients, sent, strict=True):
                 assert only(await client.answer(1, 12, correlation)).records == b""
-        assert len(door.broker.view.partition("t", 0)._replica.waiters) == 0
+        assert len(server.broker.view.partition("t", 0)._replica.waiters) == 0
         for client in clients:
             await client.close()
 
 
 async def test_a_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t", partitions=2)
-        reader, writer = await RawClient.connect(door), await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t", partitions=2)
+        reader, writer = await RawClient.connect(server), await RawClient.connect(server)
         size = len(batch(b"v"))
         fields = fetch_fields(12, "t", {0: 0, 1: 0}, max_wait_ms=100_000, min_bytes=4 * size)
         waiting = reader.send(1, 12, **fields)
@@ -140,17 +147,17 @@ async def test_a_fetch_waits_for_min_bytes(tmp_path: Path) -> None:
 
 
 async def test_a_fetch_of_nothing_is_answered_at_once(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         answer = await client.ask(1, 12, **fetch_fields(12, "t", {}, max_wait_ms=100_000, topics=()))
         assert (answer.error_code, answer.responses) == (0, ())
         await client.close()
 
 
 async def test_at_least_one_batch_and_then_the_limits(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t", partitions=3)
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t", partitions=3)
+        client = await RawClient.connect(server)
         for partition in range(3):
             for _ in range(2):
                 await put(client, "t", b"x" * 1000, partition=partition)
@@ -169,24 +176,24 @@ async def test_at_least_one_batch_and_then_the_limits(tmp_path: Path) -> None:
 
 
 async def test_answers_are_small_while_slow_clients_hold_much(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t")
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t")
+        client = await RawClient.connect(server)
         for _ in range(4):
             await put(client, "t", b"x" * 50_000)
-        door.owe(OWED_BYTES_MAX + 1)
+        server.owe(OWED_BYTES_MAX + 1)
         found = only(await client.ask(1, 12, **fetch_fields(12, "t", {0: 0})))
         assert len(found.records) == len(batch(b"x" * 50_000))
-        door.owe(-OWED_BYTES_MAX - 1)
+        server.owe(-OWED_BYTES_MAX - 1)
         found = only(await client.ask(1, 12, **fetch_fields(12, "t", {0: 0})))
         assert len(found.records) == 4 * len(batch(b"x" * 50_000))
         await client.close()
 
 
 async def test_a_fetch_session(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t", partitions=3)
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t", partitions=3)
+        client = await RawClient.connect(server)
         opened = await client.ask(1, 12, **fetch_fields(12, "t", {0: 0, 1: 0, 2: 0}, session_epoch=0))
         session = {"session_id": opened.session_id}
         assert opened.session_id > 0
@@ -208,12 +215,12 @@ async def test_a_fetch_session(tmp_path: Path) -> None:
 
 
 async def test_a_fetch_is_answered_when_its_topic_goes(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        await door.broker.topics.create("t")
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        await server.broker.topics.create("t")
+        client = await RawClient.connect(server)
         waiting = client.send(1, 12, **fetch_fields(12, "t", {0: 0}, max_wait_ms=100_000))
         await asyncio.sleep(0.02)
-        await door.broker.topics.delete("t")
+        await server.broker.topics.delete("t")
         found = only(await client.answer(1, 12, waiting))
         assert found.error_code in {3, 6}
         await client.close()

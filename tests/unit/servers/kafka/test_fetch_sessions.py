@@ -100,7 +100,7 @@ async def test_the_epoch_wraps_to_1() -> None:
     await begin(table, ask(session.session_id, 1), VERSION, 0.0)
 
 
-async def test_only_news_are_told_and_what_gave_records_goes_last() -> None:
+async def test_only_changes_are_sent_and_partitions_that_gave_records_go_last() -> None:
     table = fresh()
     session, _ = await begin(table, ask(0, 0, {0: 0, 1: 0, 2: 0}), VERSION, 0.0)
     assert session is not None

@@ -24,22 +24,22 @@ pytestmark = pytest.mark.event_loop("uvloop")
 
 @pytest.mark.parametrize("version", VERSIONS[COMMIT])
 async def test_commits(tmp_path: Path, version: int) -> None:
-    async with connected(tmp_path) as (client, door):
-        topic = await door.broker.topics.create("t", partitions=2)
+    async with connected(tmp_path) as (client, server):
+        topic = await server.broker.topics.create("t", partitions=2)
         name: Any = topic.topic_id if version >= 10 else "t"
         fields = commit_fields(version, name, (0, 5, "note"), (1, 6, None), (2, 7, ""))
-        (told,) = (await client.ask(COMMIT, version, **fields)).topics
-        assert [(part.partition_index, part.error_code) for part in told.partitions] == [
+        (reported,) = (await client.ask(COMMIT, version, **fields)).topics
+        assert [(part.partition_index, part.error_code) for part in reported.partitions] == [
             (0, 0), (1, 0), (2, UnknownTopicOrPartition.code),
         ]  # fmt: skip
-        (told,) = (await client.ask(COMMIT, version, **commit_fields(version, name, (0, 9, "x" * 4097)))).topics
-        assert told.partitions[0].error_code == OffsetMetadataTooLarge.code
+        (reported,) = (await client.ask(COMMIT, version, **commit_fields(version, name, (0, 9, "x" * 4097)))).topics
+        assert reported.partitions[0].error_code == OffsetMetadataTooLarge.code
         unknown: Any = uuid4() if version >= 10 else "nowhere"
-        (told,) = (await client.ask(COMMIT, version, **commit_fields(version, unknown, (0, 9, "")))).topics
-        assert told.partitions[0].error_code == (UnknownTopicId if version >= 10 else UnknownTopicOrPartition).code
+        (reported,) = (await client.ask(COMMIT, version, **commit_fields(version, unknown, (0, 9, "")))).topics
+        assert reported.partitions[0].error_code == (UnknownTopicId if version >= 10 else UnknownTopicOrPartition).code
         stale = commit_fields(version, name, (0, 9, ""), generation_id_or_member_epoch=4, member_id="stranger")
-        (told,) = (await client.ask(COMMIT, version, **stale)).topics
-        assert told.partitions[0].error_code == IllegalGeneration.code
+        (reported,) = (await client.ask(COMMIT, version, **stale)).topics
+        assert reported.partitions[0].error_code == IllegalGeneration.code
         assert found(9, await client.ask(FETCH, 9, **fetch_fields(9, "t", 0, 1))) == (
             0, {0: (5, "note", 0), 1: (6, "", 0)},
         )  # fmt: skip
@@ -47,8 +47,8 @@ async def test_commits(tmp_path: Path, version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS[FETCH])
 async def test_fetches(tmp_path: Path, version: int) -> None:
-    async with connected(tmp_path) as (client, door):
-        topic = await door.broker.topics.create("t", partitions=3)
+    async with connected(tmp_path) as (client, server):
+        topic = await server.broker.topics.create("t", partitions=3)
         name: Any = topic.topic_id if version >= 10 else "t"
         await client.ask(COMMIT, 9, **commit_fields(9, "t", (0, 5, "note"), (1, 6, None)))
         answer = await client.ask(FETCH, version, **fetch_fields(version, name, 0, 2))
@@ -56,7 +56,7 @@ async def test_fetches(tmp_path: Path, version: int) -> None:
         group = answer.groups[0] if version >= 8 else answer
         if version >= 5:
             assert group.topics[0].partitions[0].committed_leader_epoch == 3
-        answer = await client.ask(FETCH, version, **fetch_fields(version, name, 0, group="nobody"))
+        answer = await client.ask(FETCH, version, **fetch_fields(version, name, 0, group="unknown"))
         assert found(version, answer) == (0, {0: (-1, "", 0)}), "an unknown group is no error"
         if version >= 2:
             answer = await client.ask(FETCH, version, **fetch_fields(version, None))
@@ -72,9 +72,9 @@ async def test_fetches(tmp_path: Path, version: int) -> None:
 
 
 async def test_offsets_are_deleted(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (client, door):
+    async with connected(tmp_path) as (client, server):
         for name in "tu":
-            await door.broker.topics.create(name, partitions=1)
+            await server.broker.topics.create(name, partitions=1)
 
         async def forget(group: str) -> Any:
             topics = tuple(
@@ -94,8 +94,8 @@ async def test_offsets_are_deleted(tmp_path: Path) -> None:
         for name in "tu":
             more = {"generation_id_or_member_epoch": 1, "member_id": mine}
             await client.ask(COMMIT, 9, **commit_fields(9, name, (0, 5, ""), **more))
-        told = await forget("g")
-        assert [topic.partitions[0].error_code for topic in told.topics] == [GroupSubscribedToTopic.code, 0]
+        reported = await forget("g")
+        assert [topic.partitions[0].error_code for topic in reported.topics] == [GroupSubscribedToTopic.code, 0]
         assert found(9, await client.ask(FETCH, 9, **fetch_fields(9, "u", 0)))[1][0][0] == -1
-        await door.broker.topics.delete("t")
+        await server.broker.topics.delete("t")
         assert found(9, await client.ask(FETCH, 9, **fetch_fields(9, None))) == (0, {})

@@ -34,44 +34,44 @@ pytestmark = pytest.mark.event_loop("uvloop")
 
 @pytest.mark.parametrize("version", VERSIONS[JOIN])
 async def test_a_life_in_a_classic_group(tmp_path: Path, version: int) -> None:
-    async with connected(tmp_path) as (client, _door):
-        told = await join(client, version, "g")
+    async with connected(tmp_path) as (client, _server):
+        reported = await join(client, version, "g")
         if version >= 4:
-            assert told.error_code == MemberIdRequired.code
-            assert (told.generation_id, told.leader, told.members) == (-1, "", ())
-            told = await join(client, version, "g", told.member_id)
-        assert (told.error_code, told.generation_id, told.protocol_name) == (0, 1, "range")
-        assert told.leader == told.member_id
-        assert [(each.member_id, each.metadata) for each in told.members] == [(told.member_id, SUBSCRIPTION)]
+            assert reported.error_code == MemberIdRequired.code
+            assert (reported.generation_id, reported.leader, reported.members) == (-1, "", ())
+            reported = await join(client, version, "g", reported.member_id)
+        assert (reported.error_code, reported.generation_id, reported.protocol_name) == (0, 1, "range")
+        assert reported.leader == reported.member_id
+        assert [(each.member_id, each.metadata) for each in reported.members] == [(reported.member_id, SUBSCRIPTION)]
         for sync in VERSIONS[SYNC]:
             blob = request_part(
-                SYNC, sync, "SyncGroupRequestAssignment", member_id=told.member_id, assignment=b"\0\0mine"
+                SYNC, sync, "SyncGroupRequestAssignment", member_id=reported.member_id, assignment=b"\0\0mine"
             )
             named = {"protocol_type": "consumer", "protocol_name": "range"} if sync >= 5 else {}
             synced = await client.ask(
-                SYNC, sync, group_id="g", generation_id=1, member_id=told.member_id, assignments=(blob,), **named
+                SYNC, sync, group_id="g", generation_id=1, member_id=reported.member_id, assignments=(blob,), **named
             )
             assert (synced.error_code, synced.assignment) == (0, b"\0\0mine")
         for beat in VERSIONS[BEAT]:
-            alive = await client.ask(BEAT, beat, group_id="g", generation_id=1, member_id=told.member_id)
+            alive = await client.ask(BEAT, beat, group_id="g", generation_id=1, member_id=reported.member_id)
             assert alive.error_code == 0
-            stale = await client.ask(BEAT, beat, group_id="g", generation_id=7, member_id=told.member_id)
+            stale = await client.ask(BEAT, beat, group_id="g", generation_id=7, member_id=reported.member_id)
             assert stale.error_code == IllegalGeneration.code
 
 
 @pytest.mark.parametrize("version", VERSIONS[JOIN])
 async def test_refused_joins(tmp_path: Path, version: int) -> None:
-    async with connected(tmp_path) as (client, _door):
+    async with connected(tmp_path) as (client, _server):
         for more, error in (
             ({"group": ""}, InvalidGroupId),
             ({"session_timeout": timedelta(milliseconds=5_999)}, InvalidSessionTimeout),
             ({"member_id": "stranger"}, UnknownMemberId),
         ):
-            told = await join(client, version, **{"group": "g", **more})  # type: ignore[arg-type]  # as listed
-            assert told.error_code == error.code
-            assert told.generation_id == -1
-            assert told.member_id == more.get("member_id", "")
-            assert told.protocol_name == (None if version >= 7 else "")
+            reported = await join(client, version, **{"group": "g", **more})  # type: ignore[arg-type]  # as listed
+            assert reported.error_code == error.code
+            assert reported.generation_id == -1
+            assert reported.member_id == more.get("member_id", "")
+            assert reported.protocol_name == (None if version >= 7 else "")
 
 
 @pytest.mark.parametrize("version", VERSIONS[LEAVE])
@@ -79,31 +79,31 @@ async def test_leaving(tmp_path: Path, version: int) -> None:
     async with connected(tmp_path) as (client, _):
         mine = await member(client, "g")
         if version < 3:
-            told = await client.ask(LEAVE, version, group_id="g", member_id="stranger")
-            assert told.error_code == UnknownMemberId.code
-            told = await client.ask(LEAVE, version, group_id="g", member_id=mine)
-            assert told.error_code == 0
+            reported = await client.ask(LEAVE, version, group_id="g", member_id="stranger")
+            assert reported.error_code == UnknownMemberId.code
+            reported = await client.ask(LEAVE, version, group_id="g", member_id=mine)
+            assert reported.error_code == 0
             return
         members = tuple(
             request_part(LEAVE, version, "MemberIdentity", member_id=each, group_instance_id=None)
             for each in ("stranger", mine)
         )
-        told = await client.ask(LEAVE, version, group_id="g", members=members)
-        assert told.error_code == 0
-        assert [(each.member_id, each.error_code) for each in told.members] == [
+        reported = await client.ask(LEAVE, version, group_id="g", members=members)
+        assert reported.error_code == 0
+        assert [(each.member_id, each.error_code) for each in reported.members] == [
             ("stranger", UnknownMemberId.code),
             (mine, 0),
         ]
 
 
 async def test_descriptions_and_lists(tmp_path: Path) -> None:
-    async with connected(tmp_path) as (client, _door):
+    async with connected(tmp_path) as (client, _server):
         mine = await member(client, "g")
         for version in VERSIONS[DESCRIBE]:
-            told = await client.ask(
-                DESCRIBE, version, groups=("g", "nobody"), include_authorized_operations=version % 2 == 0
+            reported = await client.ask(
+                DESCRIBE, version, groups=("g", "unknown"), include_authorized_operations=version % 2 == 0
             )
-            group, nobody = told.groups
+            group, absent = reported.groups
             assert (group.error_code, group.group_state, group.protocol_type, group.protocol_data) == (
                 0, "Stable", "consumer", "range",
             )  # fmt: skip
@@ -111,11 +111,11 @@ async def test_descriptions_and_lists(tmp_path: Path) -> None:
                 (mine, "test", "/127.0.0.1")
             ]
             assert group.members[0].member_assignment == b"all"
-            assert nobody.group_state == "Dead"
-            assert nobody.error_code == (GroupIdNotFound.code if version >= 6 else 0)
+            assert absent.group_state == "Dead"
+            assert absent.error_code == (GroupIdNotFound.code if version >= 6 else 0)
         for version in VERSIONS[LIST]:
-            told = await client.ask(LIST, version)
-            (listed,) = told.groups
+            reported = await client.ask(LIST, version)
+            (listed,) = reported.groups
             assert (listed.group_id, listed.protocol_type) == ("g", "consumer")
             if version >= 4:
                 assert listed.group_state == "Stable"
@@ -125,12 +125,12 @@ async def test_descriptions_and_lists(tmp_path: Path) -> None:
                 assert (await client.ask(LIST, version, types_filter=("Classic",))).groups
                 assert not (await client.ask(LIST, version, types_filter=("consumer",))).groups
         for version in VERSIONS[DELETE]:
-            told = await client.ask(DELETE, version, groups_names=("g", "nobody"))
-            assert [each.error_code for each in told.results] == [NonEmptyGroup.code, GroupIdNotFound.code]
+            reported = await client.ask(DELETE, version, groups_names=("g", "unknown"))
+            assert [each.error_code for each in reported.results] == [NonEmptyGroup.code, GroupIdNotFound.code]
 
 
 async def test_who_leaves_a_group_that_is_not_there_hears_it_of_each_member(tmp_path: Path) -> None:
     async with connected(tmp_path) as (client, _):
         leaver = request_part(13, 5, "MemberIdentity", member_id="ada", group_instance_id=None, reason=None)
-        told = await client.ask(13, 5, group_id="nobody", members=(leaver,))
-        assert (told.error_code, [each.error_code for each in told.members]) == (0, [25])
+        reported = await client.ask(13, 5, group_id="unknown", members=(leaver,))
+        assert (reported.error_code, [each.error_code for each in reported.members]) == (0, [25])

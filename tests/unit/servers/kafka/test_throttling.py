@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.kafka_server import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part
+from tests.support.kafka_server import (
+    RawClient,
+    batch,
+    fetch_fields,
+    running_kafka_server,
+    produce_fields,
+    request_part,
+)
 from tests.support.quotas import set_quotas
 from tests.support.waiting import eventually_async
 
@@ -37,8 +44,8 @@ async def topic_id(client: RawClient, name: str) -> Any:
 
 @pytest.mark.parametrize("version", [3, 5, 8, 9, 12, 13])
 async def test_a_producer_above_its_quota_is_told_how_long_to_wait(tmp_path: Path, version: int) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await create(client, "orders")
         topic = await topic_id(client, "orders") if version >= 13 else "orders"
         await set_quotas(client, {"client-id": "test"}, producer_byte_rate=2000.0)
@@ -57,8 +64,8 @@ async def test_a_producer_above_its_quota_is_told_how_long_to_wait(tmp_path: Pat
 
 
 async def test_a_throttled_connection_is_not_read_until_the_quotas_change(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client, other = await RawClient.connect(door), await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client, other = await RawClient.connect(server), await RawClient.connect(server)
         await create(client, "orders")
         await set_quotas(client, {"client-id": "test"}, producer_byte_rate=10.0)
         response = await client.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))
@@ -68,40 +75,40 @@ async def test_a_throttled_connection_is_not_read_until_the_quotas_change(tmp_pa
         await other.ask(18, 0)  # another connection of the client is read, as in Kafka
         assert not answer.done()
         await set_quotas(other, {"client-id": "test"}, producer_byte_rate=None)
-        door._tend_throttled(0.0)
+        server._tend_throttled(0.0)
         assert (await answer).error_code == 0
         await client.close()
         await other.close()
 
 
 async def test_another_connection_does_not_avoid_the_quota(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await create(client, "orders")
         await set_quotas(client, {"client-id": "test"}, producer_byte_rate=1500.0)
-        told = await client.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))
-        assert ms(told) > 100
-        other = await RawClient.connect(door)
+        reported = await client.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))
+        assert ms(reported) > 100
+        other = await RawClient.connect(server)
         began = asyncio.get_running_loop().time()
         await other.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))
-        assert (asyncio.get_running_loop().time() - began) * 1000 >= ms(told) * 0.5
+        assert (asyncio.get_running_loop().time() - began) * 1000 >= ms(reported) * 0.5
         await client.close()
         await other.close()
 
 
 async def test_a_throttled_client_that_leaves_is_noticed(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client, keeper = await RawClient.connect(door), await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client, keeper = await RawClient.connect(server), await RawClient.connect(server)
         await create(client, "orders")
         await set_quotas(client, {"client-id": "test"}, producer_byte_rate=10.0)
-        door._tend_throttled(0.0)
+        server._tend_throttled(0.0)
         await client.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))
-        assert len(door._connections) == 2
+        assert len(server._connections) == 2
         await client.close()
 
         def left() -> bool:
-            door._tend_throttled(0.0)
-            return len(door._connections) == 1
+            server._tend_throttled(0.0)
+            return len(server._connections) == 1
 
         await eventually_async(left)
         await keeper.ask(18, 0)
@@ -110,8 +117,8 @@ async def test_a_throttled_client_that_leaves_is_noticed(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("version", [4, 7, 12, 13])
 async def test_a_consumer_above_its_quota_gets_an_empty_response(tmp_path: Path, version: int) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await create(client, "orders")
         topic = await topic_id(client, "orders") if version >= 13 else "orders"
         for _ in range(4):
@@ -130,8 +137,8 @@ async def test_a_consumer_above_its_quota_gets_an_empty_response(tmp_path: Path,
 
 
 async def test_a_throttled_fetch_reads_nothing_and_keeps_its_session(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await create(client, "orders")
         for _ in range(3):
             await client.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))
@@ -140,7 +147,7 @@ async def test_a_throttled_fetch_reads_nothing_and_keeps_its_session(tmp_path: P
         assert len(first.responses[0].partitions[0].records) > 1500  # one batch is sent, whatever its size
         session = first.session_id
         assert session
-        reader = door.broker.view.partition("orders", 0).reader
+        reader = server.broker.view.partition("orders", 0).reader
         reads = 0
         read = reader.read
 
@@ -165,54 +172,54 @@ async def test_a_throttled_fetch_reads_nothing_and_keeps_its_session(tmp_path: P
 
 
 async def test_a_new_session_that_is_throttled_is_not_kept(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await create(client, "orders")
         for _ in range(3):
             await client.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))
         await set_quotas(client, {"client-id": "test"}, consumer_byte_rate=2500.0)
         await client.ask(1, 11, **fetch_fields(11, "orders", {0: 0}))
-        told = await client.ask(1, 11, **fetch_fields(11, "orders", {0: 0}, session_epoch=0))
-        assert (told.session_id, told.responses) == (0, ())
-        assert ms(told) > 0
+        reported = await client.ask(1, 11, **fetch_fields(11, "orders", {0: 0}, session_epoch=0))
+        assert (reported.session_id, reported.responses) == (0, ())
+        assert ms(reported) > 0
         await client.close()
 
 
 async def test_time_of_the_broker_is_limited(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await set_quotas(client, {"client-id": "test"}, request_percentage=0.01)
         waits = [ms(await client.ask(3, 9, topics=())) for _ in range(3)]
         assert max(waits) > 0
         assert max(waits) <= 1000  # one window at most
-        door.broker.security.throttle.set_table(type(door.broker.security.throttle.table)())
-        door._quotas_version = -1
-        door._tend_throttled(0.0)
+        server.broker.security.throttle.set_table(type(server.broker.security.throttle.table)())
+        server._quotas_version = -1
+        server._tend_throttled(0.0)
         assert ms(await client.ask(3, 9, topics=())) == 0
         await client.close()
 
 
 @pytest.mark.parametrize(("version", "strict"), [(5, False), (6, True), (7, True)])
 async def test_topic_creation_above_the_quota(tmp_path: Path, version: int, strict: bool) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await set_quotas(client, {"client-id": "test"}, controller_mutation_rate=10.0)
         made = await create(client, "one", version=version, partitions=12)
         assert [int(each.error_code) for each in made.topics] == [0]
         assert ms(made) == 0
-        told = await create(client, "two", "three", version=version)
-        codes = [int(each.error_code) for each in told.topics]
+        reported = await create(client, "two", "three", version=version)
+        codes = [int(each.error_code) for each in reported.topics]
         assert codes == ([THROTTLING_QUOTA_EXCEEDED] * 2 if strict else [0, 0])
-        assert 0 < ms(told) <= 1000
-        assert (door.broker.view.topic("two") is None) == strict
+        assert 0 < ms(reported) <= 1000
+        assert (server.broker.view.topic("two") is None) == strict
         await create(client, "four", version=version)  # read when the time is over
-        assert door.broker.view.topic("four") is not None
+        assert server.broker.view.topic("four") is not None
         await client.close()
 
 
 async def test_changes_that_are_not_made_are_not_counted(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await create(client, "one")
         await set_quotas(client, {"client-id": "test"}, controller_mutation_rate=1.0)
         for _ in range(3):
@@ -225,22 +232,22 @@ async def test_changes_that_are_not_made_are_not_counted(tmp_path: Path) -> None
 
 
 async def test_deletions_and_new_partitions_above_the_quota(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path, SETTINGS) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path, SETTINGS) as server:
+        client = await RawClient.connect(server)
         await create(client, "one", "two", partitions=4)
         await set_quotas(client, {"client-id": "test"}, controller_mutation_rate=4.0)
         more = request_part(37, 3, "CreatePartitionsTopic", name="one", count=9, assignments=None)
         assert [int(each.error_code) for each in (await client.ask(37, 3, topics=(more,))).results] == [0]
         gone = request_part(20, 6, "DeleteTopicState", name="two", topic_id=None)
-        told = await client.ask(20, 6, topics=(gone,))
-        assert [int(each.error_code) for each in told.responses] == [THROTTLING_QUOTA_EXCEEDED]
-        assert ms(told) > 0
-        told = await client.ask(20, 6, topics=(gone,))
-        assert [int(each.error_code) for each in told.responses] == [0]
+        reported = await client.ask(20, 6, topics=(gone,))
+        assert [int(each.error_code) for each in reported.responses] == [THROTTLING_QUOTA_EXCEEDED]
+        assert ms(reported) > 0
+        reported = await client.ask(20, 6, topics=(gone,))
+        assert [int(each.error_code) for each in reported.responses] == [0]
         more = request_part(37, 3, "CreatePartitionsTopic", name="one", count=10, assignments=None)
-        door.broker.security.throttle.spend(_mutation(), "ANONYMOUS", "test", 100.0, 0.0)
-        told = await client.ask(37, 3, topics=(more,))
-        assert [int(each.error_code) for each in told.results] == [THROTTLING_QUOTA_EXCEEDED]
+        server.broker.security.throttle.spend(_mutation(), "ANONYMOUS", "test", 100.0, 0.0)
+        reported = await client.ask(37, 3, topics=(more,))
+        assert [int(each.error_code) for each in reported.results] == [THROTTLING_QUOTA_EXCEEDED]
         await client.close()
 
 
@@ -251,41 +258,41 @@ def _mutation() -> Any:
 
 
 async def test_a_producer_whose_requests_fail_is_throttled_until_they_succeed(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         await create(client, "orders")
         damaged = bytearray(RECORDS)
         damaged[-1] ^= 0xFF
         fields = produce_fields(9, "orders", 0, bytes(damaged))
-        told = [await client.ask(0, 9, **fields) for _ in range(20)]
-        assert {int(each.responses[0].partition_responses[0].error_code) for each in told} == {2}
-        assert [ms(each) for each in told[:19]] == [0] * 19
-        assert ms(told[19]) == 1000
+        reported = [await client.ask(0, 9, **fields) for _ in range(20)]
+        assert {int(each.responses[0].partition_responses[0].error_code) for each in reported} == {2}
+        assert [ms(each) for each in reported[:19]] == [0] * 19
+        assert ms(reported[19]) == 1000
         good = await client.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))
         assert ms(good) == 0
         await client.close()
 
 
 async def test_errors_of_the_broker_do_not_count(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         for _ in range(25):
-            told = await client.ask(0, 9, **produce_fields(9, "missing", 0, RECORDS))
-            assert int(told.responses[0].partition_responses[0].error_code) == 3
-            assert ms(told) == 0
-        assert not door.broker.security.failing_producers.is_watching
+            reported = await client.ask(0, 9, **produce_fields(9, "missing", 0, RECORDS))
+            assert int(reported.responses[0].partition_responses[0].error_code) == 3
+            assert ms(reported) == 0
+        assert not server.broker.security.failing_producers.is_watching
         await client.close()
 
 
 async def test_without_quotas_nothing_is_measured(tmp_path: Path) -> None:
-    async with kafka_door(tmp_path) as door:
-        client = await RawClient.connect(door)
+    async with running_kafka_server(tmp_path) as server:
+        client = await RawClient.connect(server)
         await create(client, "orders")
         assert ms(await client.ask(0, 9, **produce_fields(9, "orders", 0, RECORDS))) == 0
         assert ms(await client.ask(1, 11, **fetch_fields(11, "orders", {0: 0}))) == 0
-        assert _sensors(door) == 0
+        assert _sensors(server) == 0
         await client.close()
 
 
-def _sensors(door: KafkaServer) -> int:
-    return door.broker.security.throttle.sensors()
+def _sensors(server: KafkaServer) -> int:
+    return server.broker.security.throttle.sensors()

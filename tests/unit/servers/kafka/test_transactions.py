@@ -1,4 +1,4 @@
-"""The transaction APIs through the door, in every version: answers, fencing in the words of the version, refusals."""
+"""The transaction APIs through the server, in every version: answers, fencing in the words of the version, refusals."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.kafka_server import RawClient, batch, fetch_fields, kafka_door, produce_fields, request_part
+from tests.support.kafka_server import (
+    RawClient,
+    batch,
+    fetch_fields,
+    produce_fields,
+    request_part,
+    running_kafka_server,
+)
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.topics import TopicPartition
@@ -25,11 +32,11 @@ MINUTE = timedelta(minutes=1)
 
 @asynccontextmanager
 async def client_of(folder: Path) -> AsyncIterator[tuple[RawClient, BrokerNode]]:
-    async with kafka_door(folder) as door:
-        await door.broker.topics.create("t", partitions=2)
-        client = await RawClient.connect(door)
+    async with running_kafka_server(folder) as server:
+        await server.broker.topics.create("t", partitions=2)
+        client = await RawClient.connect(server)
         try:
-            yield client, door.broker
+            yield client, server.broker
         finally:
             await client.close()
 
@@ -151,7 +158,7 @@ async def test_a_transaction_in_every_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", FENCED_FROM)
-async def test_a_zombie_is_told_in_the_words_of_its_version(tmp_path: Path, key: int) -> None:
+async def test_a_zombie_gets_the_error_of_its_version(tmp_path: Path, key: int) -> None:
     async with client_of(tmp_path) as (client, _):
         zombie = await init(client, "a")
         await init(client, "a")
@@ -235,15 +242,15 @@ async def test_admin_apis(tmp_path: Path) -> None:
             assert [each.transactional_id for each in listed.transaction_states] == ["a"]
             assert listed.unknown_state_filters == ("Weird",)
         entry = request_part(DESCRIBE_PRODUCERS, 0, "TopicRequest", name="t", partition_indexes=(0, 1, 9))
-        told = await client.ask(DESCRIBE_PRODUCERS, 0, topics=(entry,))
-        [topic] = told.topics
+        reported = await client.ask(DESCRIBE_PRODUCERS, 0, topics=(entry,))
+        [topic] = reported.topics
         assert [int(part.error_code) for part in topic.partitions] == [0, 0, 3]
         [producer] = topic.partitions[0].active_producers
         assert (producer.producer_id, producer.current_txn_start_offset) == (who.producer_id, 0)
         assert broker.transactions.describe("a").identity == ProducerIdAndEpoch(who.producer_id, 0)
 
 
-async def test_fetch_tells_readers_of_committed_records_what_to_drop(tmp_path: Path) -> None:
+async def test_fetch_lists_what_readers_of_committed_records_drop(tmp_path: Path) -> None:
     async with client_of(tmp_path) as (client, broker):
         who = await init(client, "a")
         assert await write(client, "a", who, 12) == 0

@@ -100,7 +100,7 @@ def test_a_function_is_not_a_name(tree: Node) -> None:
         asked(tree)
 
 
-def test_a_near_miss_is_told() -> None:
+def test_a_similar_name_is_suggested() -> None:
     with pytest.raises(SqlRefused, match="did you mean partitions"):
         asked(select(literal(1), source=table("partition")))
 

@@ -16,7 +16,7 @@ def test_a_later_epoch_takes_over_and_an_earlier_one_does_not() -> None:
     second = claim_after(first, 1, NOW_S)
     assert second == (1 << NUMBER_BITS) + 1000
     assert claim_after(second, 0, NOW_S + 500) is None
-    assert claim_after(DELETED_TOPIC, 2**31 - 1, NOW_S) is None, "nobody leads a topic that was deleted"
+    assert claim_after(DELETED_TOPIC, 2**31 - 1, NOW_S) is None, "no broker leads a topic that was deleted"
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(SINCE_S - 10, SINCE_S + 50))))

@@ -10,7 +10,7 @@ from tidemill.streams.clickhouse.url import PARTITION_MAX, parse
 DATA = Path("/var/data")
 
 
-def test_the_embedded_engine_is_in_the_data_directory_unless_told() -> None:
+def test_the_embedded_engine_is_in_the_data_directory_by_default() -> None:
     layout = parse("chdb:", DATA)
     assert (layout.embedded, layout.ranged, layout.fsync) == (True, False, True)
     assert layout.servers[0].path == "/var/data/chdb"

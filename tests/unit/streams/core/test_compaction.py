@@ -115,16 +115,16 @@ class Log:
         return [r for batch in self.batches if not read_header(batch).control for r in read_records(batch)]
 
     def read_committed(self) -> list[Record]:
-        """What a client shows: it drops a producer's records from the told offset to the next abort marker."""
-        told = sorted(self.aborted, key=lambda entry: entry.first_offset)
+        """What a client shows: it drops a producer's records from the reported offset to the next abort marker."""
+        reported = sorted(self.aborted, key=lambda entry: entry.first_offset)
         skipped: set[int] = set()
         seen: list[Record] = []
         for batch in self.batches:
             header = read_header(batch)
             if header.next_offset > self.stable_offset:
                 break
-            while told and told[0].first_offset <= header.last_offset:
-                skipped.add(told.pop(0).producer_id)
+            while reported and reported[0].first_offset <= header.last_offset:
+                skipped.add(reported.pop(0).producer_id)
             if header.control:
                 if marker_of(batch) is MarkerType.ABORT:
                     skipped.discard(header.producer_id)
@@ -253,7 +253,7 @@ def of_two_transactions() -> Log:
     return log
 
 
-def test_a_marker_outlives_its_records_and_the_told_transaction_goes_first() -> None:
+def test_a_marker_outlives_its_records_and_the_reported_transaction_goes_first() -> None:
     log = of_two_transactions()
     log.compact()
     assert len(log.aborted) == 1
@@ -268,15 +268,15 @@ def test_a_marker_outlives_its_records_and_the_told_transaction_goes_first() -> 
     assert table(log.read_committed()) == {b"a": b"2", b"z": b""}
 
 
-def test_a_marker_stays_while_its_transaction_is_told_again_after_a_crash() -> None:
+def test_a_marker_stays_while_its_transaction_is_reported_again_after_a_crash() -> None:
     log = of_two_transactions()
     log.compact()
-    told = log.aborted
+    reported = log.aborted
     log.compact()
-    log.aborted = list(told)  # the pass was over for the log, but not for the checkpoint
+    log.aborted = list(reported)  # the pass was over for the log, but not for the checkpoint
     log.now_ms += DELETE_RETENTION_MS
     log.compact()
-    log.aborted = list(told)  # as readers are told until the pass is over
+    log.aborted = list(reported)  # what readers get until the pass is over
     assert table(log.read_committed()) == {b"a": b"2", b"z": b""}
     log.aborted = []
     log.compact()

@@ -29,7 +29,7 @@ def header(offset: int, epoch: int, count: int = 1) -> BatchHeader:
     return read_header(build_batch([NewRecord(None, b"v", (), 0)] * count, base_offset=offset, leader_epoch=epoch))
 
 
-def test_b3_logs_that_agree_are_served_and_others_are_told_where_they_part() -> None:
+def test_b3_logs_that_agree_are_served_and_others_learn_where_they_diverge() -> None:
     leader = Epochs([(0, 0), (2, 10), (5, 30)])
     assert compare(Question(1, 7, 20, 2), leader, 0, 40) is None
     assert compare(Question(1, 7, 35, 2), leader, 0, 40) == Diverged(2, 30)
@@ -37,7 +37,7 @@ def test_b3_logs_that_agree_are_served_and_others_are_told_where_they_part() -> 
     assert compare(Question(1, 7, 50, 5), leader, 0, 40) == Diverged(5, 40)
 
 
-def test_a_log_that_lies_before_the_leaders_begins_anew() -> None:
+def test_a_log_that_lies_before_the_leaders_begins_again() -> None:
     leader = Epochs([(3, 100)])
     assert compare(Question(1, 7, 50, 3), leader, 100, 140) == OutOfRange(100)
     assert compare(Question(1, 7, 50, -1), leader, 0, 40) == OutOfRange(0)

@@ -49,7 +49,7 @@ def test_b5_a_proposal_in_flight_counts() -> None:
     insync.fetched(2, 12, 30, 0.0)
     assert insync.wanted(1.0, LAG_MS) == (0, 1, 2)
     insync.propose((0, 1, 2))
-    assert insync.advance(30, 2) == 12, "replica 2 may be in sync already, for whoever elects"
+    assert insync.advance(30, 2) == 12, "replica 2 may be in sync already, for an election"
     insync.learn(TERM._replace(version=4, isr=(0, 1)), 2.0)
     assert insync.advance(30, 2) == 30, "a newer version says that it was not taken"
 
@@ -82,7 +82,7 @@ def test_who_lags_leaves_and_who_has_what_there_was_stays() -> None:
     assert insync.wanted(4900.0, LAG_MS) == (0, 1)
 
 
-def test_who_has_left_does_not_come_in_and_holds_up_nobody() -> None:
+def test_a_follower_that_left_does_not_join_and_delays_no_other() -> None:
     insync = leading(TERM._replace(isr=(0, 1)))
     insync.fetched(1, 30, 30, 0.0)
     insync.fetched(2, 30, 30, 0.0)

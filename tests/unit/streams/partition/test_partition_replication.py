@@ -175,7 +175,7 @@ async def test_b15_a_retry_after_a_change_of_leaders_is_a_duplicate_and_waits_un
         await new.leader.append(batch(b"later", 5), acks=1)
 
 
-async def test_b3_a_leader_that_comes_back_drops_what_nobody_else_has(cluster: Cluster) -> None:
+async def test_b3_a_leader_that_returns_drops_what_no_other_replica_has(cluster: Cluster) -> None:
     leader = cluster.nodes[0]
     await leader.leader.append(batch(b"both", 0), acks=1)
     await cluster.copy(1, 2)
@@ -213,7 +213,7 @@ async def test_min_insync_is_asked_before_and_after_the_write() -> None:
         leader = cluster.nodes[0]
         waiting = asyncio.create_task(leader.leader.append(batch(b"v"), acks=-1))
         await asyncio.sleep(0.08)
-        leader.leader.tick()  # nobody asked for longer than the lag
+        leader.leader.tick()  # no follower asked for longer than the lag
         with pytest.raises(NotEnoughReplicasAfterAppend):
             await waiting
         with pytest.raises(NotEnoughReplicas):
@@ -237,7 +237,7 @@ async def test_acks_all_that_takes_too_long_is_a_time_out_and_the_records_stay(c
 
 async def test_b7_a_proposal_whose_outcome_is_unknown_is_made_again(cluster: Cluster) -> None:
     leader = cluster.nodes[0]
-    cluster.refuse = RequestTimedOut("nobody knows")
+    cluster.refuse = RequestTimedOut("unknown")
     await leader.leader.append(batch(b"v"), acks=1)
     await asyncio.sleep(0.08)
     await cluster.copy(1)
@@ -252,7 +252,7 @@ async def test_b7_a_proposal_whose_outcome_is_unknown_is_made_again(cluster: Clu
     assert (cluster.term.isr, leader.high_watermark) == ((0, 1), 1)
 
 
-async def test_b18_a_leader_that_stepped_down_serves_nobody_until_a_later_epoch(cluster: Cluster) -> None:
+async def test_b18_a_leader_that_stepped_down_serves_no_client_until_a_later_epoch(cluster: Cluster) -> None:
     leader = cluster.nodes[0]
     waiting = asyncio.create_task(leader.leader.append(batch(b"v"), acks=-1))
     await asyncio.sleep(0)
@@ -357,7 +357,7 @@ async def test_an_only_replica_leads_at_once_and_followers_may_come_later(cluste
 
 @pytest.mark.parametrize("min_insync", ["1", "2"])
 async def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still_leads(min_insync: str) -> None:
-    """It is alone and does not know it: nobody copies, and nobody agrees that the others are out of sync."""
+    """It is alone and does not know it: no follower copies, and the others stay in sync."""
     async with running_cluster(min_insync_replicas=min_insync) as cluster:
         leader = cluster.nodes[0]
         kept = asyncio.create_task(leader.leader.append(batch(b"kept"), acks=-1))
@@ -370,7 +370,7 @@ async def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still
             await leader.leader.append(batch(b"in doubt"), acks=-1, timeout_s=0.02)
         assert cluster.proposals > 0
         assert leader.high_watermark == 1
-        assert await values(leader) == [b"kept"], "nobody reads it either"
+        assert await values(leader) == [b"kept"], "no client reads it either"
         cluster.refuse = None
         await cluster.elect(1, (1, 2))
         await cluster.copy(0, 2, rounds=3)

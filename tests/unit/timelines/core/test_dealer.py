@@ -57,7 +57,7 @@ def test_three_consumers_share_2048_buckets_as_the_design_says() -> None:
     assert deal.candidates(683) == ("B",)
 
 
-def test_nobody_gets_nothing() -> None:
+def test_without_consumers_there_is_no_deal() -> None:
     assert deal_ranges([], 10) is None
     assert deal_racks([], 10) is None
 
@@ -166,6 +166,6 @@ def test_overlay_and_join_are_inverse() -> None:
     assert list(join(piece for piece, _ in cut)) == upper
 
 
-def test_rebalance_hands_out_what_nobody_had() -> None:
+def test_rebalance_assigns_what_had_no_owner() -> None:
     pieces = rebalance([BucketRange(0, 9, ""), BucketRange(10, 11, "a")], {"a": 6, "b": 6})
     assert pieces == [BucketRange(0, 5, "b"), BucketRange(6, 11, "a")]

@@ -1,4 +1,4 @@
-"""Windows on which brokers agree: the same seats and the same time give the same deal, whatever happened before."""
+"""Windows on which brokers agree: the same consumers and the same time give the same deal, whatever happened before."""
 
 import random
 
@@ -64,7 +64,7 @@ def test_who_sits_down_works_from_the_next_window_on_if_all_have_heard_of_it() -
     assert not agreed.turn(40_000)
 
 
-def test_where_nobody_works_all_who_are_there_work_at_once() -> None:
+def test_without_working_consumers_all_connected_ones_work_at_once() -> None:
     agreed = windows()
     agreed.update([], 10_000)
     assert primaries(agreed) == [None] * BUCKETS

@@ -1,4 +1,4 @@
-"""Places of new messages come to where the others are, and nobody who reads or writes meanwhile can tell."""
+"""Places of new messages are merged with the others, without a visible change for readers and writers."""
 
 import asyncio
 import random
@@ -96,9 +96,7 @@ async def test_places_are_merged_when_there_are_enough_blocks(tmp_path: Path) ->
     await store.close()
 
 
-async def test_a_merge_comes_to_an_end_beside_a_stream_of_messages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_merge_ends_while_messages_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge, "STEP_PLACES", 1)
     monkeypatch.setattr(merge, "PACE", 2)
     path = tmp_path / "timelines.db"
@@ -123,8 +121,8 @@ async def test_everything_comes_out_as_in_memory_while_places_are_merged(tmp_pat
         await made(store)
     merged = 0
     for turn in range(60):
-        told = [await one_turn(store, turn, random.Random(turn)) for store in stores]
-        assert told[0] == told[1], f"turn {turn}"
+        reported = [await one_turn(store, turn, random.Random(turn)) for store in stores]
+        assert reported[0] == reported[1], f"turn {turn}"
         if draw.random() < 0.3:
             skip_numbers(path, draw.choice([BLOCK, 3 * BLOCK, 1]))
         merged += rows(path, "places") > 0

@@ -72,7 +72,7 @@ async def test_b13_the_settings_that_the_promises_rest_on(tmp_path: Path) -> Non
         connection.close()
 
 
-async def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_reported_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     path.write_bytes(b"this is not a database, but it is long enough to look like one" * 100)
     before = path.read_bytes()
@@ -85,9 +85,9 @@ async def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path) -> None:
 def test_a_full_disk_is_called_that(code: int) -> None:
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = code
-    told = translate(error, Path("timelines.db"))
-    assert isinstance(told, StoreUnavailable)
-    assert "disk is full" in str(told)
+    reported = translate(error, Path("timelines.db"))
+    assert isinstance(reported, StoreUnavailable)
+    assert "disk is full" in str(reported)
 
 
 async def test_a_file_damaged_in_the_middle_fails_with_a_clear_error(tmp_path: Path) -> None:

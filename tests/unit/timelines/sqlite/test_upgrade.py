@@ -61,12 +61,12 @@ async def check(path: Path) -> None:
 
 async def everything_is_there(store: SqliteStore) -> None:
     found = await store.find("line", now_ms=NOW, limit=99, bodies=True)
-    assert [told(one) for one in found] == LINE
+    assert [reported(one) for one in found] == LINE
     assert {one.id: one.body for one in found} == {one.id: BODIES.get(one.id, one.id.encode()) for one in found}
     later = next(one for one in found if one.id == "later")
     assert (later.group, later.key, later.bucket) == ("g", b"\x00k", 7)
     (dead,) = await store.find("dead", now_ms=NOW, limit=99, bodies=True)
-    assert told(dead) == ("spent@line.6", 6, 1_000_020, 1_000_020, None, 2, 3, 0)
+    assert reported(dead) == ("spent@line.6", 6, 1_000_020, 1_000_020, None, 2, 3, 0)
     assert dead.body == b"spent"
     counts = [await store.tally("line", Selection(status=status), now_ms=NOW) for status in MessageStatus]
     assert counts == [[4], [3], [2]]  # waiting, available, leased
@@ -90,7 +90,7 @@ def new(name: str) -> NewMessage:
     return NewMessage(name, NOW, b"", 1)
 
 
-def told(one: TimedMessage) -> tuple[object, ...]:
+def reported(one: TimedMessage) -> tuple[object, ...]:
     return (one.id, one.seq, one.due_ms, one.scheduled_ms, one.holder, one.token, one.version, one.attempts)
 
 

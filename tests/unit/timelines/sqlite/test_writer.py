@@ -39,7 +39,7 @@ async def test_checkpoints_share_one_connection(tmp_path: Path, monkeypatch: pyt
         counts = []
         for _ in range(ROUNDS):
             await store.do(lambda connection: connection.execute("INSERT INTO numbers VALUES (1)"))
-            await asyncio.sleep(0.01)  # for the checkpoint, which nobody waits for
+            await asyncio.sleep(0.01)  # for the checkpoint, which runs in the background
             counts.append(_open_files(path))
         await store.close()
         return counts

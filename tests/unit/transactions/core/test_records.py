@@ -94,13 +94,13 @@ def test_a_key_of_another_kind_is_not_ours() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "0001", "0009" + "00" * 40, "0001" + "ff" * 40, "0000" + "7f" * 40])
-def test_damage_is_told(value: str) -> None:
+def test_damage_is_reported(value: str) -> None:
     with pytest.raises(CorruptMessage):
         read_value("tx", bytes.fromhex(value))
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00\x00\x00"])
-def test_a_cut_key_is_told(key: bytes | None) -> None:
+def test_a_cut_key_is_reported(key: bytes | None) -> None:
     with pytest.raises(CorruptMessage):
         read_key(key)
 

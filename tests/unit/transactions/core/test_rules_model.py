@@ -1,7 +1,7 @@
 """The rules against a model: producers with zombies, lost answers, late batches, timeouts and crashes between markers.
 
 The model knows which batch was written by which transaction of which instance. Whatever the order of events:
-- all batches of one transaction share one fate, and it is the fate that its producer was told;
+- all batches of one transaction share one outcome, and it is the outcome that its producer was given;
 - nothing of an instance is committed unless that instance asked for it;
 - with an epoch per transaction (KIP-890) a batch that arrives late never joins another transaction;
 - when all markers are written, no partition has an open transaction.
@@ -79,7 +79,7 @@ class Transactions(RuleBasedStateMachine):
         self.partitions = {partition: Partition() for partition in PARTITIONS}
         self.instances: list[Instance] = []
         self.asked: set[Batch] = set()
-        self.told: dict[Batch, bool] = {}
+        self.reported: dict[Batch, bool] = {}
         self.marked: defaultdict[str, set[TopicPartition]] = defaultdict(set)
         self.start_instance()
 
@@ -183,7 +183,7 @@ class Transactions(RuleBasedStateMachine):
             instance.written, instance.wish = False, None
             return
         if answered:
-            self.told[batch] = instance.wish
+            self.reported[batch] = instance.wish
             self.next_transaction(instance, identity)
 
     def next_transaction(self, instance: Instance, identity: ProducerIdAndEpoch) -> None:
@@ -236,8 +236,8 @@ class Transactions(RuleBasedStateMachine):
                 fates[batch].add(committed)
         for batch, seen in fates.items():
             assert len(seen) == 1, f"{batch} is torn"
-            assert seen != {True} or batch in self.asked, f"{batch} was committed by somebody else"
-            assert batch not in self.told or seen == {self.told[batch]}, f"{batch} was told otherwise"
+            assert seen != {True} or batch in self.asked, f"{batch} was committed by another producer"
+            assert batch not in self.reported or seen == {self.reported[batch]}, f"{batch} had another response"
 
     def teardown(self) -> None:
         for name in self.table.unfinished():

@@ -19,14 +19,14 @@ def answer(key: int, version: int, **given: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", [2, 7])
-def test_beside_a_topic(version: int) -> None:
+def test_next_to_a_topic(version: int) -> None:
     topics = tuple(
         part(CREATE_TOPICS, version, "CreatableTopicResult", name="t", error_code=code) for code in (0, 36, 17)
     )
     assert list(refusals(answer(CREATE_TOPICS, version, topics=topics))) == [36, 17]
 
 
-def test_beside_a_partition() -> None:
+def test_next_to_a_partition() -> None:
     partitions = tuple(part(OFFSET_COMMIT, 9, "OffsetCommitResponsePartition", error_code=code) for code in (12, 0, 12))
     topic = part(OFFSET_COMMIT, 9, "OffsetCommitResponseTopic", name="t", partitions=partitions)
     assert list(refusals(answer(OFFSET_COMMIT, 9, topics=(topic,)))) == [12, 12]

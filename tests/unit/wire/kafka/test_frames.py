@@ -1,4 +1,4 @@
-"""Clients that take Kafka's door for another one."""
+"""Clients that take Kafka's server for another one."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from tidemill.wire.kafka.frames import FrameReader
         (b"\xff\xff\xff\xff", "a frame announces -1 bytes$"),
     ],
 )
-def test_what_a_stranger_speaks_is_told(said: bytes, line: str) -> None:
+def test_the_protocol_of_another_server_is_named(said: bytes, line: str) -> None:
     room = memoryview(bytearray(1024))
     reader = FrameReader(room, 100 << 20)
     reader.space()[: len(said)] = said

@@ -123,6 +123,6 @@ def keyless(reports: Iterable[Mapping[str, Any]]) -> int:
     return sum(int(metrics.get(KEYLESS) or 0) for metrics in observed)
 
 
-def told_at(ms: int) -> str:
+def time_text(ms: int) -> str:
     """A time in UTC, for people."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from tests.support.kafka_server import RawClient, batch, kafka_door, produce_fields, request_part
+from tests.support.kafka_server import RawClient, batch, produce_fields, request_part, running_kafka_server
 
 from tidemill.model.topics import TopicPartition
 from tidemill.security.acls import Acls
@@ -29,10 +29,10 @@ _SECOND = timedelta(seconds=1)
 
 
 @dataclass
-class GuardedDoor:
+class GuardedServer:
     """The server, a client without a login, and what a test may name in its requests."""
 
-    door: KafkaServer
+    server: KafkaServer
     client: RawClient
     authorizer: Authorizer
     acls: Acls
@@ -52,7 +52,7 @@ class GuardedDoor:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that a refused request must not change."""
-        broker = self.door.broker
+        broker = self.server.broker
         log = broker.view.partition("orders", 0)
         return {
             "topics": {topic.name: (len(topic.partitions), dict(topic.overrides)) for topic in broker.view.topics()},
@@ -85,13 +85,13 @@ def on_transaction(operation: Operation, name: str = "tx") -> Right:
 
 
 @asynccontextmanager
-async def guarded_door(folder: Path, settings: dict[str, str] | None = None) -> AsyncIterator[GuardedDoor]:
+async def guarded_server(folder: Path, settings: dict[str, str] | None = None) -> AsyncIterator[GuardedServer]:
     """A server whose anonymous client has no rights; its topic, group and transactional id exist."""
-    async with kafka_door(folder, settings) as door:
-        broker = door.broker
+    async with running_kafka_server(folder, settings) as server:
+        broker = server.broker
         topic = await broker.topics.create("orders", partitions=2)
         await broker.topics.create("other")
-        client = await RawClient.connect(door)
+        client = await RawClient.connect(server)
         await client.ask(0, 9, **produce_fields(9, "orders", 0, batch(b"1", b"2", b"3")))
         await client.ask(10, 3, key="g", key_type=0)
         await client.ask(10, 3, key="tx", key_type=1)
@@ -105,7 +105,7 @@ async def guarded_door(folder: Path, settings: dict[str, str] | None = None) -> 
         await acls.start(broker.supervisor)
         broker.security.authorizer, broker.security.acls = authorizer, acls
         try:
-            yield GuardedDoor(door, client, authorizer, acls, topic.topic_id, made.producer_id, made.producer_epoch)
+            yield GuardedServer(server, client, authorizer, acls, topic.topic_id, made.producer_id, made.producer_epoch)
         finally:
             await client.close()
             await acls.stop()

@@ -1,4 +1,4 @@
-"""The Kafka door with clients that people use: what `tests/compat` does not ask of them."""
+"""The Kafka server with clients that people use: what `tests/compat` does not ask of them."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def admin(broker: Broker) -> AdminClient:
 
 @pytest.fixture
 def topic(admin: AdminClient) -> str:
-    name = f"door-{next(NUMBERS)}"
+    name = f"server-{next(NUMBERS)}"
     admin.create_topics([NewTopic(name, 2)])[name].result(LIMIT_S)
     return name
 
