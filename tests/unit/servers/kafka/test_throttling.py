@@ -9,9 +9,9 @@ from tests.support.kafka_server import (
     RawClient,
     batch,
     fetch_fields,
-    running_kafka_server,
     produce_fields,
     request_part,
+    running_kafka_server,
 )
 from tests.support.quotas import set_quotas
 from tests.support.waiting import eventually_async
