@@ -22,6 +22,7 @@ from tidemill.model import broker_settings, errors, timeline_errors, topic_setti
 from tidemill.model.topic_settings import INT64_MAX, Setting
 from tidemill.security.core.api_rights import ApiRights
 from tidemill.servers.grpc.authorization_table import AUTHORIZATION as GRPC_AUTHORIZATION
+from tidemill.servers.http.core.authorization_table import ROUTES
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.servers.kafka.authorization_table import AUTHORIZATION
 
@@ -104,7 +105,21 @@ def authorization_page() -> str:
         "A timeline is a resource of type TOPIC with the timeline's name. A call that one broker forwards to another "
         "is checked with the rights of the client that it came from.",
         _table(("method", "operation", "resource", "note"), methods),
+        "## HTTP",
+        "A login is needed where `tidemill.http.security` authenticates clients. The records that are scheduled for a "
+        "topic belong to that topic.",
+        _table(("path", "login", "operation", "resource", "note"), list(_http_rows())),
     )
+
+
+def _http_rows() -> Iterator[tuple[str, ...]]:
+    for route in ROUTES:
+        place = f"`{route.method} {route.path}`"
+        for right in route.rights:
+            notes = "; ".join(note for note in (right.note, route.note) if note)
+            yield place, route.login.value, right.operation.name, right.resource_type.name, notes
+        if not route.rights:
+            yield place, route.login.value, "none", "", route.note
 
 
 def _rights_rows(head: tuple[str, ...], checked: ApiRights) -> list[tuple[str, ...]]:

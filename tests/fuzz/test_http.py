@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.kafka_server import running_kafka_server
 
+from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http import bounded_protocol
 from tidemill.servers.http.server import HttpServer
 from tidemill.sql.core.errors import SqlRefused
@@ -31,11 +32,11 @@ PIECES = (
 )  # fmt: skip
 
 
-async def ask(sql: str, _: str, __: bool) -> bytes:
+async def ask(sql: str, _: str, __: bool, ___: ClientRights) -> bytes:
     raise SqlRefused(f"not here: {sql}")
 
 
-async def tell(_: str) -> bytes | None:
+async def tell(_: str, __: ClientRights) -> bytes | None:
     return None
 
 

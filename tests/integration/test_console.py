@@ -11,6 +11,7 @@ import httpx
 import pytest
 from tests.support.broker_worlds import batch_of, running
 
+from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http import front_page
 from tidemill.servers.http.server import HttpServer
 from tidemill.sql.core.errors import SqlUnavailable
@@ -20,11 +21,11 @@ WAIT_S = 30
 FACTS = {"version": "1", "node": "0", "place": "<script>alert(1)</script>"}
 
 
-async def no_table(_: str) -> None:
+async def no_table(_: str, __: ClientRights) -> None:
     return None
 
 
-async def no_answer(sql: str, form: str, skip_unreadable: bool) -> bytes:
+async def no_answer(sql: str, form: str, skip_unreadable: bool, rights: ClientRights) -> bytes:
     raise SqlUnavailable(f"no engine for {sql} as {form}")
 
 

@@ -20,6 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.client.kafka import LATEST, KafkaClient
+from tidemill.client.kafka.options import ClientOptions
 from tidemill.client.kafka.pipeline import ProducePipe
 from tidemill.model.errors import MessageTooLarge
 from tidemill.model.topics import TopicPartition as Partition
@@ -61,7 +62,9 @@ class Life:
 class Mortal(KafkaClient):
     """A client that ends right before or right after one of its requests; the code that uses it fails there."""
 
-    def __init__(self, options: Mapping[str, str], last_step: int | None, life: Life | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, str] | ClientOptions, last_step: int | None, life: Life | None = None
+    ) -> None:
         super().__init__(options)
         self._life = life or Life(last_step)
 

@@ -39,6 +39,7 @@ from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig, TidemillError
 from tidemill.model.listeners import ListenerSpec, inter_broker_listener, is_wildcard, server_protocol
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.server import HttpServer
 from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.settings import ROLES, Settings, shown
@@ -140,8 +141,8 @@ class Node:
     def _has_https(self) -> bool:
         return self.http_security.endswith("SSL")
 
-    async def ask(self, sql: str, form: str, skip_unreadable: bool = False) -> bytes:
-        """The result of an SQL query; the query executor is loaded with the first query."""
+    async def ask(self, sql: str, form: str, skip_unreadable: bool, rights: ClientRights) -> bytes:
+        """The result of an SQL query of a client; the query executor is loaded with the first query."""
         opening = self._sql = self._sql or asyncio.create_task(self._open_sql())
         try:
             executor = await asyncio.shield(opening)
@@ -151,11 +152,11 @@ class Node:
             if isinstance(error, InvalidConfig):
                 raise SqlUnavailable(str(error)) from None
             raise
-        return await executor.ask(sql, form, skip_unreadable=skip_unreadable)
+        return await executor.ask(sql, form, rights=rights, skip_unreadable=skip_unreadable)
 
-    async def state_table(self, table: str) -> bytes | None:
+    async def state_table(self, table: str, rights: ClientRights) -> bytes | None:
         """The rows that this broker has of a table, for a query on another broker; None if there is no such table."""
-        found: bytes | None = (await _sql_module()).state_table(self.broker, table)
+        found: bytes | None = (await _sql_module()).state_table(self.broker, table, rights)
         return found
 
     async def _open_sql(self) -> "QueryExecutor":

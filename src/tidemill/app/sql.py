@@ -5,6 +5,7 @@ The node imports this module at the first query, because the engine and its libr
 
 import json
 import re
+import ssl
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -15,6 +16,7 @@ from tidemill.app.engines import Tables
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
+from tidemill.model.listeners import inter_broker_listener, server_protocol
 from tidemill.query_engine.confinement import is_supported
 from tidemill.query_engine.process import (
     Allowance,
@@ -24,13 +26,17 @@ from tidemill.query_engine.process import (
     QueryProcesses,
     SandboxMissing,
 )
+from tidemill.security.client_rights import ClientRights
+from tidemill.security.tls import peer_context
 from tidemill.settings import Settings
 from tidemill.sql.core.allowlist import KnownFunction, Vocabulary
 from tidemill.sql.core.errors import TOO_SLOW, SqlRefused, SqlUnavailable
 from tidemill.sql.core.syntax_tree import Node
+from tidemill.sql.peer_access import PeerAccess
 from tidemill.sql.query_executor import QueryExecutor
 from tidemill.sql.rows import ArrowRows, Loop
 from tidemill.sql.state_tables import SHARED, StateTables
+from tidemill.sql.visible_rows import VisibleRows
 
 # pyarrow imports pandas when it creates its first value, which takes 0.3 s. Do it in the thread of this import.
 pa.scalar(0)
@@ -143,16 +149,33 @@ def _refusal(error: QueryFailed) -> SqlRefused:
     return SqlRefused(" ".join((_NOISE.sub("", text).strip() or str(error)).split()))
 
 
-def state_table(broker: BrokerNode, table: str) -> bytes | None:
-    """The rows that this broker has of a table, as an Arrow stream. None when there is no such table."""
+def state_table(broker: BrokerNode, table: str, rights: ClientRights) -> bytes | None:
+    """The rows of a table that this broker has and a client may see, as an Arrow stream. None: there is no table."""
     if table not in SHARED:
         return None
-    rows = StateTables(broker, Loop(), broker.clock_ms).here(table)
+    rows = StateTables(broker, Loop(), broker.clock_ms, peer_access(broker)).here(table, VisibleRows(rights))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     found: bytes = sink.getvalue().to_pybytes()
     return found
+
+
+def peer_access(broker: BrokerNode) -> PeerAccess:
+    """How queries of this broker read from the others, which have the same settings of security."""
+    settings, listeners = broker.settings, broker.identity.listeners
+
+    def kafka_tls() -> ssl.SSLContext | None:
+        listener = inter_broker_listener(settings.security, listeners)
+        if listener is None or not listener.uses_tls:
+            return None
+        return peer_context(settings.of_listener(listener.name), listener.name)
+
+    def http_tls() -> ssl.SSLContext | None:
+        protocol = server_protocol(settings.security.tidemill_http_security, settings, listeners)
+        return peer_context(settings.security, "http") if protocol.endswith("SSL") else None
+
+    return PeerAccess(broker.security.peers, lambda: broker.cluster_secret, kafka_tls, http_tls)
 
 
 def engine_settings(limits: BrokerSettings) -> dict[str, Any]:
@@ -190,7 +213,7 @@ async def open_executor(settings: Settings, tables: Tables, broker: BrokerNode) 
     loop = Loop()
     return QueryExecutor(
         ProcessEngine(processes, limits.tidemill_sql_max_bytes),
-        StateTables(broker, loop, broker.clock_ms),
+        StateTables(broker, loop, broker.clock_ms, peer_access(broker)),
         loop,
         tables.engine,
         queries_max=limits.tidemill_sql_max_queries,

@@ -2,6 +2,7 @@
 
 1. The engine's own parser turns the text into a tree (`SqlSession.parse`).
 2. `allowlist` rejects everything that does more than read, and finds the tables that the query names.
+   `visible_rows` decides which rows of them the client of the query gets.
 3. Each table is replaced by a subquery over rows that the broker sends as Arrow (`rows`, `state_tables`, `table_rows`)
    while the engine reads. Only the broker itself writes the statements for a ClickHouse that stores records.
 4. The tree is written as text again and run, with limits on time, memory, rows and bytes.
@@ -14,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import NamedTuple
 
+from tidemill.security.client_rights import ClientRights
 from tidemill.sql.core import allowlist, pruning
 from tidemill.sql.core.allowlist import Reference, Vocabulary
 from tidemill.sql.core.catalog import MESSAGES, TABLES, SqlTable, select_columns
@@ -25,6 +27,7 @@ from tidemill.sql.remote_rows import RemoteRows
 from tidemill.sql.rows import ArrowRows, Loop, PartitionRows, Range
 from tidemill.sql.state_tables import StateTables
 from tidemill.sql.table_rows import PLAIN, ServerRows, Servers
+from tidemill.sql.visible_rows import VisibleRows
 from tidemill.streams.partition import Partition
 
 FORMATS: Mapping[str, str] = {"json": "JSONCompact", "csv": "CSVWithNames", "parquet": "Parquet"}
@@ -72,8 +75,10 @@ class QueryExecutor:
         self._turn = asyncio.Semaphore(queries_max)
         self._waiting = 0
 
-    async def ask(self, sql: str, form: str = "json", *, skip_unreadable: bool = False) -> bytes:
+    async def ask(self, sql: str, form: str = "json", *, rights: ClientRights, skip_unreadable: bool = False) -> bytes:
         """Return the result in one of FORMATS, or raise SqlRefused. Cancelling ends the query at once.
+
+        The query sees the rows that the client has a right to. TopicAuthorizationFailed: it names another topic.
 
         A record batch that cannot be read ends the query, unless `skip_unreadable` is set.
         """
@@ -89,7 +94,7 @@ class QueryExecutor:
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._in_session(text, FORMATS[form], skip_unreadable=skip_unreadable)
+                return await self._in_session(text, FORMATS[form], VisibleRows(rights), skip_unreadable=skip_unreadable)
         finally:
             self._waiting -= 1
 
@@ -98,13 +103,15 @@ class QueryExecutor:
         self._loop.close()
         await self._engine.close()
 
-    async def _in_session(self, sql: str, form: str, *, skip_unreadable: bool) -> bytes:
+    async def _in_session(self, sql: str, form: str, visible: VisibleRows, *, skip_unreadable: bool) -> bytes:
         session = await self._engine.acquire()
         try:
             if self._vocabulary is None:
                 self._vocabulary = await session.vocabulary()
             async with asyncio.timeout(self._timeout_s):
-                query = _Query(session, self._vocabulary, self._state, self._loop, self._tables, skip_unreadable)
+                query = _Query(
+                    session, self._vocabulary, self._state, self._loop, self._tables, visible, skip_unreadable
+                )
                 return await query.answer(sql, form)
         except TimeoutError:
             raise SqlRefused(TOO_SLOW) from None
@@ -122,6 +129,7 @@ class _Query:
         state: StateTables,
         loop: Loop,
         tables: OpenTables,
+        visible: VisibleRows,
         skip_unreadable: bool,
     ) -> None:
         self._engine = session
@@ -129,6 +137,7 @@ class _Query:
         self._state = state
         self._loop = loop
         self._tables = tables
+        self._visible = visible
         self._skip_unreadable = skip_unreadable
         self._names = (f"tidemill_rows_{number}" for number in count())
 
@@ -154,13 +163,15 @@ class _Query:
         if table.name == MESSAGES:
             return await self._engine.parse(await self._messages(needed, rows))
         name = next(self._names)
-        rows[name] = await self._state.rows(table.name)
+        rows[name] = await self._state.rows(table.name, self._visible)
         return await self._engine.parse(select_columns(table, table.column_names, f"python({name})"))
 
     async def _messages(self, needed: _Needed, rows: dict[str, ArrowRows]) -> str:
         """Return the subquery for records: rows of tables in ClickHouse, and records of all other partitions."""
         table, columns, wanted = TABLES[MESSAGES], needed.columns, needed.wanted
-        places = [place for place in self._state.places() if wanted.has(*place)]
+        if wanted.topics is not None:
+            self._visible.check_named(wanted.topics)
+        places = [place for place in self._state.readable_places(self._visible) if wanted.has(*place)]
         led = {place: found for place in places if (found := self._state.led_here(place)) is not None}
         streamed = list(led.values())
         elsewhere = [place for place in places if place not in led]
@@ -169,7 +180,7 @@ class _Query:
         part = Range(since_ms, wanted.first_offset, wanted.end_offset, self._skip_unreadable)
         if elsewhere:
             name = next(self._names)
-            rows[name] = RemoteRows(self._state.bootstrap(), elsewhere, columns, part).rows
+            rows[name] = RemoteRows(self._state.elsewhere(), elsewhere, columns, part).rows
             selects.append(select_columns(table, columns, f"python({name})"))
         counted = [each for each in streamed if self._in_tables(each)] if set(columns) <= PLAIN else []
         if counted:

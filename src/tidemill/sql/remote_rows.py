@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tidemill.client.kafka import EARLIEST, LATEST, KafkaClient
+from tidemill.client.kafka.options import ClientOptions
 from tidemill.model.topics import TopicPartition
 from tidemill.records.arrow import Decoder
 from tidemill.sql.rows import BLOCK_ROWS, Range, StreamedRows, decoded_names, kernels_for, on_unreadable, schema_of
@@ -14,16 +15,16 @@ class RemoteRows:
     """The committed records of some partitions; only the named columns are built."""
 
     def __init__(
-        self, bootstrap: str, partitions: Sequence[TopicPartition], columns: Sequence[str], wanted: Range
+        self, options: ClientOptions, partitions: Sequence[TopicPartition], columns: Sequence[str], wanted: Range
     ) -> None:
-        self._bootstrap = bootstrap
+        self._options = options
         self._partitions = partitions
         self._columns = list(columns)
         self._wanted = wanted
         self.rows = StreamedRows(schema_of(self._columns), self._all)
 
     def _all(self) -> Iterator[pa.RecordBatch]:
-        with KafkaClient({"bootstrap.servers": self._bootstrap}) as client:
+        with KafkaClient(self._options) as client:
             since = self._wanted.since_ms if self._wanted.since_ms > 0 else EARLIEST
             firsts = client.list_offsets(dict.fromkeys(self._partitions, since))
             ends = client.list_offsets(dict.fromkeys(self._partitions, LATEST), committed=True)

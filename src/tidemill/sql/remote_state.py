@@ -9,29 +9,31 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from tidemill.client.http import fetch
 from tidemill.client.kafka import KafkaClient
+from tidemill.client.kafka.options import ClientOptions
 from tidemill.model.errors import CorruptMessage, TidemillError, UnsupportedCompressionType
 from tidemill.model.topics import TopicPartition
 from tidemill.records.header import Buffer, iter_headers
 from tidemill.records.read import read_records
+from tidemill.security.client_rights import ClientRights
 from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.interface import BrokerState
+from tidemill.sql.peer_access import PeerAccess
 
-ANSWER_S = 10.0
 PEEKED_BYTES = 1
 
 
 class RemoteState:
     """The other brokers of the cluster."""
 
-    def __init__(self, broker: BrokerState) -> None:
+    def __init__(self, broker: BrokerState, access: PeerAccess) -> None:
         self._broker = broker
+        self._access = access
 
-    async def tables(self, name: str) -> list[pa.Table]:
+    async def tables(self, name: str, rights: ClientRights) -> list[pa.Table]:
         """Return this table of each other broker. Raises SqlRefused when one does not answer: a part would be wrong."""
         others = [each for each in self._broker.view.image.brokers.values() if each.node_id != self._broker.node_id]
-        return list(await asyncio.gather(*(self._table(each.node_id, each.http, name) for each in others)))
+        return list(await asyncio.gather(*(self._table(each.node_id, each.http, name, rights) for each in others)))
 
     async def ages_s(
         self, places: Mapping[TopicPartition, Sequence[int]], now_ms: int
@@ -39,13 +41,17 @@ class RemoteState:
         """Return the ages of the records at these offsets, in partitions that other brokers lead."""
         return await asyncio.to_thread(self._ages_s, places, now_ms) if places else {}
 
-    async def _table(self, node_id: int, http: tuple[str, int] | None, name: str) -> pa.Table:
+    def kafka(self) -> ClientOptions:
+        """Return the options for partitions of other brokers: any broker knows them."""
+        return self._access.kafka(",".join(f"{each.host}:{each.port}" for each in self._broker.view.brokers()))
+
+    async def _table(self, node_id: int, http: tuple[str, int] | None, name: str, rights: ClientRights) -> pa.Table:
         if http is None:
             raise SqlRefused(
                 f"table {name} of broker {node_id} cannot be read: it has no HTTP listener; start it with --http"
             )
         try:
-            found = await asyncio.to_thread(fetch, f"http://{http[0]}:{http[1]}/api/tables/{name}", timeout_s=ANSWER_S)
+            found = await asyncio.to_thread(self._access.table, node_id, http, name, rights)
         except OSError as error:
             raise SqlRefused(f"table {name} of broker {node_id} cannot be read: {error}; try again") from None
         return pa.ipc.open_stream(found).read_all()
@@ -53,9 +59,8 @@ class RemoteState:
     def _ages_s(
         self, places: Mapping[TopicPartition, Sequence[int]], now_ms: int
     ) -> dict[tuple[TopicPartition, int], float]:
-        bootstrap = ",".join(f"{each.host}:{each.port}" for each in self._broker.view.brokers())
         found = {}
-        with KafkaClient({"bootstrap.servers": bootstrap}) as client:
+        with KafkaClient(self.kafka()) as client:
             for place, offsets in places.items():
                 for offset in offsets:
                     try:

@@ -8,13 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemill.client.kafka.options import ClientOptions
 from tidemill.groups.core.overview import SeenMember, SeenOffset
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.interface import BrokerState
+from tidemill.sql.peer_access import PeerAccess
 from tidemill.sql.remote_state import RemoteState, age_s
 from tidemill.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
+from tidemill.sql.visible_rows import VisibleRows
 from tidemill.streams.admission import run_aside
 from tidemill.streams.partition import Partition
 from tidemill.timelines.core.message import EVERYTHING, FIND_LIMIT_MAX, TimedMessage, TimelinePosition, status_of
@@ -85,37 +88,47 @@ SHARED = frozenset({"partitions", "group_members", "consumer_offsets"})
 class StateTables:
     """The tables that brokers build from their state."""
 
-    def __init__(self, broker: BrokerState, loop: Loop, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, broker: BrokerState, loop: Loop, clock_ms: Callable[[], int], access: PeerAccess) -> None:
         self._broker = broker
         self._loop = loop
         self._clock_ms = clock_ms
-        self._peers = RemoteState(broker)
+        self._peers = RemoteState(broker, access)
 
-    async def rows(self, table: str) -> ArrowRows:
-        """Return the rows of one of the tables, of all brokers."""
+    async def rows(self, table: str, visible: VisibleRows) -> ArrowRows:
+        """Return the rows of one of the tables, of all brokers, that a client may see."""
         if table == "timers":
-            return StreamedRows(_TIMERS, self._timers)
+            return StreamedRows(_TIMERS, partial(self._timers, self._timelines(visible)))
         if table == "consumer_lag":
-            return TableRows(_table(_LAG, await self._lag(await self._all("consumer_offsets"))))
-        return TableRows(await self._all(table))
+            return TableRows(_table(_LAG, await self._lag(visible)))
+        return TableRows(await self._all(table, visible))
 
-    def here(self, table: str) -> pa.Table:
-        """Return this broker's part of one of the SHARED tables."""
+    def here(self, table: str, visible: VisibleRows) -> pa.Table:
+        """Return this broker's part of one of the SHARED tables, with the rows that a client may see."""
         if table == "partitions":
-            found = [self._broker.partitions.find(*each) for each in self.places()]
+            places = [each for each in self._places() if visible.describes(each.topic)]
+            found = [self._broker.partitions.find(*each) for each in places]
             return _table(_PARTITIONS, [self._partition(each) for each in found if each is not None and each.leads])
         overview = self._broker.groups.overview(self._broker.view.topic_name)
         if table == "group_members":
             now_ms = self._clock_ms()
-            return _table(_MEMBERS, [_member(each, now_ms) for each in overview.members])
+            members = [each for each in overview.members if visible.describes_group(each.group_id)]
+            return _table(_MEMBERS, [_member(each, now_ms, visible) for each in members])
         if table == "consumer_offsets":
-            return _table(_OFFSETS, overview.offsets)
+            offsets = overview.offsets
+            shown = [
+                each for each in offsets if visible.describes_group(each.group_id) and visible.describes(each.topic)
+            ]
+            return _table(_OFFSETS, shown)
         raise ValueError(table)
 
-    async def _all(self, table: str) -> pa.Table:
-        return pa.concat_tables([self.here(table), *await self._peers.tables(table)])
+    async def _all(self, table: str, visible: VisibleRows) -> pa.Table:
+        return pa.concat_tables([self.here(table, visible), *await self._peers.tables(table, visible.rights)])
 
-    def places(self) -> list[TopicPartition]:
+    def readable_places(self, visible: VisibleRows) -> list[TopicPartition]:
+        """Return the partitions whose records a client may read, sorted."""
+        return [each for each in self._places() if visible.reads(each.topic)]
+
+    def _places(self) -> list[TopicPartition]:
         """Return every partition of a user's topic, sorted."""
         topics = sorted(
             (topic for topic in self._broker.view.topics() if not topic.internal), key=lambda topic: topic.name
@@ -132,9 +145,9 @@ class StateTables:
             raise SqlRefused(f"{place.topic}-{place.partition} cannot be read: {broken}")
         return None
 
-    def bootstrap(self) -> str:
-        """Return the address for partitions of other brokers: any broker knows them."""
-        return ",".join(f"{each.host}:{each.port}" for each in self._broker.view.brokers())
+    def elsewhere(self) -> ClientOptions:
+        """Return the options of a client that reads the partitions of other brokers."""
+        return self._peers.kafka()
 
     def storage_of(self, partition: Partition) -> str:
         """Return where the records of a partition are stored."""
@@ -150,10 +163,11 @@ class StateTables:
             self.storage_of(each),
         )
 
-    async def _lag(self, offsets: pa.Table) -> list[Sequence[Any]]:
+    async def _lag(self, visible: VisibleRows) -> list[Sequence[Any]]:
         now_ms = self._clock_ms()
         turns = asyncio.Semaphore(PEEKED_AT_A_TIME)
-        found = (await self._all("partitions")).select(["topic", "partition", "end_offset"])
+        offsets = await self._all("consumer_offsets", visible)
+        found = (await self._all("partitions", visible)).select(["topic", "partition", "end_offset"])
         ends = {TopicPartition(each["topic"], each["partition"]): each["end_offset"] for each in found.to_pylist()}
         committed = [
             SeenOffset(*row.values())
@@ -182,13 +196,17 @@ class StateTables:
         lines = await asyncio.gather(*map(line, committed))
         return [each for each in lines if each is not None]
 
-    def _timers(self) -> Iterator[pa.RecordBatch]:
+    def _timelines(self, visible: VisibleRows) -> list[str]:
         dispatcher = self._broker.timelines
-        for timeline in [] if dispatcher is None else dispatcher.timelines():
+        every = [] if dispatcher is None else [each.name for each in dispatcher.timelines()]
+        return [name for name in every if visible.reads_timeline(name)]
+
+    def _timers(self, timelines: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for name in timelines:
             after: TimelinePosition | None = None
-            while found := self._loop.call(partial(self._some_timers, timeline.name, after)):
+            while found := self._loop.call(partial(self._some_timers, name, after)):
                 now_ms = self._clock_ms()
-                yield pa.record_batch(_columns(_TIMERS, [_timer(timeline.name, each, now_ms) for each in found]))
+                yield pa.record_batch(_columns(_TIMERS, [_timer(name, each, now_ms) for each in found]))
                 after = TimelinePosition(found[-1].due_ms, found[-1].seq)
 
     async def _some_timers(self, name: str, after: TimelinePosition | None) -> list[TimedMessage]:
@@ -210,9 +228,11 @@ async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
     return await run_aside(partial(age_s, found.records, offset, now_ms))
 
 
-def _member(each: SeenMember, now_ms: int) -> Sequence[Any]:
+def _member(each: SeenMember, now_ms: int, visible: VisibleRows) -> Sequence[Any]:
     assignment = [
-        (topic, [(index, each.member_id) for index in indexes]) for topic, indexes in sorted(each.assignment.items())
+        (topic, [(index, each.member_id) for index in indexes])
+        for topic, indexes in sorted(each.assignment.items())
+        if visible.describes(topic)
     ]
     return (*each[:7], assignment, each.leads, min(max(each.heard_ms, 0), now_ms), each.state)
 

@@ -28,7 +28,7 @@ from tidemill.client.kafka.fetch import (
     fetch_request,
     fetched,
 )
-from tidemill.client.kafka.options import parse_options
+from tidemill.client.kafka.options import ClientOptions, parse_options
 from tidemill.client.kafka.pipeline import GRACE_S, ProducePipe
 from tidemill.client.kafka.produce import ALL_REPLICAS, Produced, produce_request, produced
 from tidemill.client.kafka.protocol import Answer, Buffer, Request, plain
@@ -59,9 +59,9 @@ class ListedOffset(NamedTuple):
 class KafkaClient:
     """A client of one cluster. `options` are Kafka's own, at least `bootstrap.servers`."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
-        self._router = RequestRouter(parse_options(options))
+    def __init__(self, options: Mapping[str, str] | ClientOptions) -> None:
+        self._options = options if isinstance(options, ClientOptions) else parse_options(options)
+        self._router = RequestRouter(self._options)
         self._timeout_ms = self._router.options.request_timeout_ms
 
     def another(self) -> "KafkaClient":

@@ -16,12 +16,21 @@ from struct import Struct
 from tidemill.client.kafka import sasl
 from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost, NotKafka
-from tidemill.client.kafka.options import ClientOptions, Credentials
+from tidemill.client.kafka.options import ClientOptions, Credentials, PeerLogin
 from tidemill.client.kafka.protocol import Answer, Buffer, Conversation, Request, plain, versions_in
 from tidemill.client.kafka.tls import tls_context
 from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.client.kafka.wrong_port import listener_hint
 from tidemill.model.errors import ProtocolViolation
+from tidemill.wire.kafka.cluster_proof import (
+    MECHANISM,
+    Hello,
+    proof_of_asked,
+    proof_of_asker,
+    same,
+    write_hello,
+)
+from tidemill.wire.kafka.cluster_proof import NONCE_BYTES as PROOF_NONCE_BYTES
 
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 NONCE_BYTES = 24
@@ -41,7 +50,7 @@ class BlockingConnection:
         self._socket = _connect(address, options)
         self.closed = False
         try:
-            self._introduce(options.credentials)
+            self._introduce(options)
         except BaseException:
             self.close()
             raise
@@ -84,7 +93,7 @@ class BlockingConnection:
         with suppress(OSError):
             self._socket.close()
 
-    def _introduce(self, credentials: Credentials | None) -> None:
+    def _introduce(self, options: ClientOptions) -> None:
         try:
             self._talk.learn(versions_in(self.call(plain(API_VERSIONS, {}))))
         except (ConnectionLost, ProtocolViolation) as error:
@@ -93,8 +102,10 @@ class BlockingConnection:
             if isinstance(error, ProtocolViolation):
                 raise
             raise ConnectionLost(f"{error} before its first response; check security.protocol") from None
-        if credentials is not None:
-            self._authenticate(credentials)
+        if options.peer is not None:
+            self._authenticate_broker(options.peer)
+        if options.credentials is not None:
+            self._authenticate(options.credentials)
 
     def _authenticate(self, credentials: Credentials) -> None:
         handshake = self.call(plain(SASL_HANDSHAKE, {"mechanism": credentials.mechanism})).message()
@@ -110,6 +121,25 @@ class BlockingConnection:
                     reason = response.error_message or "wrong user or password"
                     raise AuthenticationFailed(f"{self.address} rejects user {credentials.username}: {reason}")
                 message = steps.send(response.auth_bytes)
+
+    def _authenticate_broker(self, peer: PeerLogin) -> None:
+        """Prove that this is a broker of the cluster, to one that proves it too."""
+        handshake = self.call(plain(SASL_HANDSHAKE, {"mechanism": MECHANISM})).message()
+        if handshake.error_code:
+            raise AuthenticationFailed(f"{self.address} belongs to no cluster; start it with --cluster-secret")
+        hello = Hello(peer.node_id, secrets.token_bytes(PROOF_NONCE_BYTES))
+        response = self._broker_step(write_hello(hello))
+        nonce, proof = response[:PROOF_NONCE_BYTES], response[PROOF_NONCE_BYTES:]
+        if not same(proof, proof_of_asked(peer.secret, hello, nonce)):
+            raise AuthenticationFailed(f"{self.address} has another cluster secret; all brokers need the same one")
+        self._broker_step(proof_of_asker(peer.secret, hello, nonce))
+
+    def _broker_step(self, message: bytes) -> bytes:
+        response = self.call(plain(SASL_AUTHENTICATE, {"auth_bytes": message})).message()
+        if response.error_code:
+            reason = response.error_message or "no reason given"
+            raise AuthenticationFailed(f"{self.address} rejects this broker: {reason}")
+        return bytes(response.auth_bytes)
 
     def _frame(self, deadline: float) -> bytearray:
         self._fill(self._head, deadline)
@@ -155,9 +185,10 @@ def _connect(address: BrokerEndpoint, options: ClientOptions) -> socket.socket:
         raise BrokerUnreachable(f"no broker answers at {address}: {_reason(error)}") from None
     try:
         plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if options.tls is None:
+        context = options.context if options.tls is None else tls_context(options.tls)
+        if context is None:
             return plain_socket
-        return tls_context(options.tls).wrap_socket(plain_socket, server_hostname=address.host)
+        return context.wrap_socket(plain_socket, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
         plain_socket.close()
         advice = "set ssl.ca.location or ssl.truststore.location to the CA that signed it"

@@ -8,6 +8,7 @@ ignored, because the same options are often given to several clients.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.topology import BrokerEndpoint
@@ -106,6 +107,14 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerLogin:
+    """The login of a broker to another broker of its cluster."""
+
+    node_id: int
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ClientOptions:
     """The options of one client."""
 
@@ -118,6 +127,9 @@ class ClientOptions:
     retry_backoff_max_ms: int = 1_000
     tls: TlsOptions | None = None
     credentials: Credentials | None = None
+    context: Any = None
+    """The `ssl.SSLContext` of connections between brokers; `tls` has the options of other clients."""
+    peer: PeerLogin | None = None
 
 
 def parse_options(options: Mapping[str, str]) -> ClientOptions:

@@ -1,11 +1,17 @@
 """The state of a broker as plain data, for JSON and for pages."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.health import DISK_FULL, cluster_health, notes_of
 from tidemill.clocks.watch import TRUSTED
+from tidemill.cluster.core.image import Topic
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
+from tidemill.model.listeners import authenticates, server_protocol
+from tidemill.security.client_rights import ClientRights
+from tidemill.security.core.resources import Operation, ResourceType
+from tidemill.timelines.core.timeline import resource_of
 
 NO_MEMBER = (
     "this broker is not a member of its cluster: it leads no partitions until it reaches the coordination service again"
@@ -51,6 +57,7 @@ def health_of(broker: BrokerNode) -> dict[str, Any]:
         "clock": clock,
         "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
         "anonymous_clients": broker.settings.security.allow_anonymous,
+        "security": security_of(broker),
         "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
         "notes": notes_of(broker.partitions, broker.view.image),
         "timelines": None
@@ -63,6 +70,33 @@ def health_of(broker: BrokerNode) -> dict[str, Any]:
             "clients_drift_ms": timelines.clients_drift_ms,
         },
     }
+
+
+def least_health_of(health: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of the health that every client may see."""
+    return {name: health[name] for name in ("state", "member")}
+
+
+def security_of(broker: BrokerNode) -> list[dict[str, Any]]:
+    """Return the security protocol of each server, and whether it authenticates its clients."""
+    settings, listeners = broker.settings, broker.identity.listeners
+    servers: list[dict[str, Any]] = [
+        {
+            "server": "kafka",
+            "listener": each.name,
+            "protocol": each.protocol,
+            "authenticates": authenticates(each.protocol, settings.of_listener(each.name)),
+        }
+        for each in listeners
+    ]
+    asked = {"grpc": settings.security.tidemill_grpc_security, "http": settings.security.tidemill_http_security}
+    for name, protocol in asked.items():
+        if getattr(broker.membership.registration, name) is None:
+            continue
+        effective = server_protocol(protocol, settings, listeners)
+        authenticated = authenticates(effective, settings.security)
+        servers.append({"server": name, "protocol": effective, "authenticates": authenticated})
+    return servers
 
 
 def unready(broker: BrokerNode) -> list[str]:
@@ -86,12 +120,21 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:NAMES_MAX]) + more
 
 
-def topics_of(broker: BrokerNode, *, first: int | None = None) -> list[dict[str, Any]]:
-    """Return every topic with its size, by name, or the first of them."""
+def visible_topics(broker: BrokerNode, rights: ClientRights) -> list[Topic]:
+    """Return the topics that a client may describe, by name."""
+    topics = sorted(broker.view.topics(), key=lambda topic: topic.name)
+    if not rights.are_checked:
+        return topics
+    return [topic for topic in topics if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)]
+
+
+def topics_of(broker: BrokerNode, rights: ClientRights, topics: Sequence[Topic]) -> list[dict[str, Any]]:
+    """Return these topics with their sizes, and with their settings where the client may see them."""
     rows = []
-    for topic in sorted(broker.view.topics(), key=lambda topic: topic.name)[:first]:
+    for topic in topics:
         found = [broker.partitions.find(topic.name, info.index) for info in topic.partitions]
         opened = [partition for partition in found if partition is not None]
+        shows_settings = rights.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
         rows.append(
             {
                 "name": topic.name,
@@ -100,14 +143,14 @@ def topics_of(broker: BrokerNode, *, first: int | None = None) -> list[dict[str,
                 "partitions": len(topic.partitions),
                 "records": sum(each.high_watermark - each.log_start_offset for each in opened),
                 "bytes": sum(each.size_bytes for each in opened),
-                "overrides": dict(topic.overrides),
+                "overrides": dict(topic.overrides) if shows_settings else {},
             }
         )
     return rows
 
 
-def timelines_of(broker: BrokerNode) -> list[dict[str, Any]]:
-    """Return every timeline with its counters since the start, by name."""
+def timelines_of(broker: BrokerNode, rights: ClientRights) -> list[dict[str, Any]]:
+    """Return every timeline that the client may describe, with its counters since the start, by name."""
     dispatcher = broker.timelines
     if dispatcher is None:
         return []
@@ -119,4 +162,5 @@ def timelines_of(broker: BrokerNode) -> list[dict[str, Any]]:
             "messages": dict(stats.messages) if (stats := dispatcher.stats.get(timeline.name)) else {},
         }
         for timeline in dispatcher.timelines()
+        if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, resource_of(timeline.name))
     ]

@@ -1,34 +1,32 @@
-"""The front page: addresses, topics and timelines. One document without scripts, readable in light and dark mode."""
+"""The front page: addresses, topics and timelines. One document without scripts and styles."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
+from tidemill.servers.http.stylesheet import PATH as STYLE_PATH
+
+TOKEN_FIELD = "token"  # noqa: S105 -- the name of a field
+"""The field of a form that has its token against forged requests."""
 ROWS_SHOWN_MAX = 500
 """The most rows of a table; the others are counted."""
 KILO = 1024
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #16212b; --soft: #5b6b79; --line: #dfe5ea; --paper: #f6f8fa; --card: #fff;
-  --tide: #0b7285; --bad: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #93a4b3; --line: #27323c; --paper: #0f151b;
-  --card: #161e26; --tide: #3bc9db; --bad: #ff8a80; } }
-* { box-sizing: border-box } body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
-main { max-width: 64rem; margin: 0 auto; padding: 2rem 1.25rem 4rem }
-h1 { margin: 0; font-size: 1.6rem; letter-spacing: -.01em } h1 b { color: var(--tide) }
-h2 { margin: 2.2rem 0 .7rem; font-size: 1.05rem } p { color: var(--soft); margin: .2rem 0 1.4rem }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .7rem }
-.tile, .sheet { background: var(--card); border: 1px solid var(--line); border-radius: .6rem }
-.tile { padding: .8rem 1rem } .tile span { display: block; color: var(--soft); font-size: .8rem }
-.tile strong { font-size: 1.35rem; font-variant-numeric: tabular-nums } .bad strong { color: var(--bad) }
-.sheet { overflow-x: auto } table { border-collapse: collapse; width: 100% }
-th, td { text-align: left; padding: .5rem 1rem; border-bottom: 1px solid var(--line); white-space: nowrap }
-tr:last-child td { border-bottom: 0 } th { color: var(--soft); font-weight: 500; font-size: .8rem }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums } td.w { white-space: normal; color: var(--soft) }
-code { font: .9em ui-monospace, monospace } a { color: var(--tide) }
-"""
+
+class BrokerFacts(NamedTuple):
+    """The state of the broker, for visitors who may see it."""
+
+    facts: Mapping[str, str]
+    health: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+
+class Visitor(NamedTuple):
+    """The user who sees the page. `form_token` is None for one who cannot log out, such as one with a certificate."""
+
+    name: str
+    form_token: str | None = None
 
 
 def size_text(size: int) -> str:
@@ -42,22 +40,19 @@ def size_text(size: int) -> str:
 
 
 def front_page(
-    facts: Mapping[str, str],
-    health: Mapping[str, Any],
-    status: Mapping[str, Any],
+    broker: BrokerFacts | None,
     topics: Sequence[Mapping[str, Any]],
     timelines: Sequence[Mapping[str, Any]],
     *,
     topics_left: int = 0,
+    visitor: Visitor | None = None,
 ) -> str:
-    """Return the whole document; `topics_left` counts the topics that are not shown."""
-    state = "; ".join(_troubles(health)) or "All parts are healthy."
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Tidemill {escape(facts["node"])}</title><style>{STYLE}</style></head><body><main>
-<h1><b>Tidemill</b> {escape(facts["version"])}</h1><p>{escape(state)}</p>
-<div class="tiles">{_tiles(status)}</div>
-<h2>Broker</h2><div class="sheet"><table>{_facts(facts)}</table></div>
+    """Return the whole document. `topics_left` counts the topics that are not shown.
+
+    `broker` is None for a visitor who may not see the state of the broker.
+    """
+    return f"""{page_head("Tidemill")}{_visitor(visitor)}
+{_broker(broker)}
 <h2>Topics</h2><div class="sheet">{_topics(topics, topics_left)}</div>
 <h2>Timelines</h2><div class="sheet">{_timelines(timelines)}</div>
 <h2>Endpoints</h2><p><a href="/metrics">/metrics</a> &middot; <a href="/health">/health</a> &middot;
@@ -66,6 +61,35 @@ def front_page(
 <a href="/api/topics">/api/topics</a> &middot; <a href="/api/timelines">/api/timelines</a></p>
 </main></body></html>
 """
+
+
+def page_head(title: str) -> str:
+    """Return the beginning of a page, up to its first element."""
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{escape(title)}</title><link rel="stylesheet" href="{STYLE_PATH}"></head><body><main>"""
+
+
+def _visitor(visitor: Visitor | None) -> str:
+    if visitor is None:
+        return ""
+    button = ""
+    if visitor.form_token is not None:
+        button = (
+            '<form method="post" action="/logout">'
+            f'<input type="hidden" name="{TOKEN_FIELD}" value="{escape(visitor.form_token)}">'
+            "<button>Log out</button></form>"
+        )
+    return f'<div class="user">{escape(visitor.name)}{button}</div>'
+
+
+def _broker(broker: BrokerFacts | None) -> str:
+    if broker is None:
+        return "<h1><b>Tidemill</b></h1><p>The state of the broker is shown to users who may DESCRIBE the cluster.</p>"
+    state = "; ".join(_troubles(broker.health)) or "All parts are healthy."
+    return f"""<h1><b>Tidemill</b> {escape(broker.facts["version"])}</h1><p>{escape(state)}</p>
+<div class="tiles">{_tiles(broker.status)}</div>
+<h2>Broker</h2><div class="sheet"><table>{_facts(broker.facts)}</table></div>"""
 
 
 def _troubles(health: Mapping[str, Any]) -> list[str]:

@@ -90,6 +90,12 @@ class AllowedOrigins:
         return self._any_address or name in self._names or (self._loopback and address.is_loopback)
 
 
+def is_numeric_or_local(host: str) -> bool:
+    """Whether a Host header has an address, or a name of this machine only."""
+    name = _host_of(host)
+    return name is None or name == LOCAL_NAME or name.endswith(f".{LOCAL_NAME}") or _address(name) is not None
+
+
 def _matches(name: str, allowed: frozenset[str]) -> bool:
     """Whether a name is allowed: `.example.com` allows all names that end so, `*` all names."""
     if name in allowed or ANY_NAME in allowed:

@@ -1,61 +1,54 @@
-"""The pages and documents of the HTTP server. All of them are read-only, and all user-defined names are escaped."""
+"""The pages and documents of the HTTP server. All user-defined names are escaped, and no record is shown as a page.
+
+The routes are made from `core/authorization_table.py`. A handler runs after the login and the rights of its row were
+checked, and gets the client. A change that a session makes needs a token that only a page of this server has.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.prometheus import registry_of, render
+from tidemill.model.errors import KafkaError, RequestTimedOut, SaslAuthenticationFailed
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.http.bounded_protocol import BoundedProtocol, Identify
-from tidemill.servers.http.broker_summary import health_of, status_of, timelines_of, topics_of, unready
-from tidemill.servers.http.front_page import ROWS_SHOWN_MAX, front_page
-from tidemill.servers.http.request_origin import AllowedOrigins
+from tidemill.servers.http.broker_summary import (
+    health_of,
+    least_health_of,
+    status_of,
+    timelines_of,
+    topics_of,
+    unready,
+    visible_topics,
+)
+from tidemill.servers.http.core.authorization_table import ROUTES, LoginNeed, RouteAccess
+from tidemill.servers.http.front_page import ROWS_SHOWN_MAX, BrokerFacts, Visitor, front_page
+from tidemill.servers.http.login_form import LoginForm
+from tidemill.servers.http.logins import HttpClient, HttpLogins
+from tidemill.servers.http.request_origin import SAFE_METHODS, AllowedOrigins
+from tidemill.servers.http.responses import FORM_POLICY, SafetyHeaders, login_required, problem
 from tidemill.servers.http.server import Ask, Tell
-from tidemill.servers.http.sql_api import sql_endpoint, table_endpoint
+from tidemill.servers.http.sql_api import Endpoint, sql_endpoint, table_endpoint
+from tidemill.servers.http.stylesheet import MEDIA_TYPE as STYLE_TYPE
+from tidemill.servers.http.stylesheet import STYLE
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-API = "/api/"
+STYLE_HEADERS = {"cache-control": "max-age=300"}
 REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
 PATH_SHOWN_CHARS = 100
-SAFETY_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
-
-
-class SafetyHeaders:
-    """Adds the security headers to every answer.
-
-    It does not use the framework's base class, which fails with a traceback when a client disconnects before its
-    answer.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-
-        async def send_safely(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SAFETY_HEADERS)
-            await send(message)
-
-        await self._app(scope, receive, send_safely)
+TOKEN_HEADER = "x-csrf-token"  # noqa: S105 -- the name of a header
+Facts = Callable[[], Mapping[str, str]]
 
 
 class CallerCheck:
@@ -71,63 +64,156 @@ class CallerCheck:
         if refusal is None:
             await self._app(scope, receive, send)
         else:
-            await _problem(scope["path"], refusal.status, refusal.reason)(scope, receive, send)
+            await problem(scope["path"], refusal.status, refusal.reason)(scope, receive, send)
+
+
+class Documents:
+    """The handlers of pages and documents about the broker."""
+
+    def __init__(self, broker: BrokerNode, facts: Facts, logins: HttpLogins) -> None:
+        self._broker = broker
+        self._facts = facts
+        self._logins = logins
+        self._registry = registry_of(broker.metrics, broker.partitions)
+
+    async def front(self, _: Request, client: HttpClient) -> Response:
+        """`GET /`."""
+        broker, rights = self._broker, client.rights
+        topics = visible_topics(broker, rights)
+        shown = topics_of(broker, rights, topics[:ROWS_SHOWN_MAX])
+        facts = BrokerFacts(self._facts(), health_of(broker), status_of(broker)) if describes_cluster(client) else None
+        page = front_page(
+            facts,
+            shown,
+            timelines_of(broker, rights),
+            topics_left=len(topics) - len(shown),
+            visitor=self._visitor(client),
+        )
+        return HTMLResponse(page, headers=FORM_POLICY if client.session_id else None)
+
+    async def metrics(self, _: Request, __: HttpClient) -> Response:
+        """`GET /metrics`."""
+        return Response(render(self._registry), media_type=METRICS_TYPE)
+
+    async def style(self, _: Request, __: HttpClient) -> Response:
+        """`GET /style.css`."""
+        return Response(STYLE, media_type=STYLE_TYPE, headers=STYLE_HEADERS)
+
+    async def live(self, _: Request, __: HttpClient) -> Response:
+        """`GET /health/live`."""
+        return PlainTextResponse("live\n")
+
+    async def ready(self, _: Request, client: HttpClient) -> Response:
+        """`GET /health/ready`."""
+        problems = unready(self._broker)
+        if not problems:
+            return PlainTextResponse("ready\n")
+        shown = problems if describes_cluster(client) else []
+        return PlainTextResponse("\n".join(["not ready", *shown]) + "\n", status_code=503)
+
+    async def health(self, _: Request, client: HttpClient) -> Response:
+        """`GET /health`."""
+        found = health_of(self._broker)
+        shown = found if describes_cluster(client) else least_health_of(found)
+        return JSONResponse(shown, status_code=200 if found["state"] == "healthy" else 503)
+
+    async def status(self, _: Request, __: HttpClient) -> Response:
+        """`GET /api/status`."""
+        return JSONResponse({**status_of(self._broker), "runs": dict(self._facts())})
+
+    async def topics(self, _: Request, client: HttpClient) -> Response:
+        """`GET /api/topics`."""
+        topics = visible_topics(self._broker, client.rights)
+        return JSONResponse({"topics": topics_of(self._broker, client.rights, topics)})
+
+    async def timelines(self, _: Request, client: HttpClient) -> Response:
+        """`GET /api/timelines`."""
+        return JSONResponse({"timelines": timelines_of(self._broker, client.rights)})
+
+    def _visitor(self, client: HttpClient) -> Visitor | None:
+        if not client.has_logged_in:
+            return None
+        token = None if client.session_id is None else self._logins.session_token(client.session_id)
+        return Visitor(client.rights.principal.name, token)
+
+
+def describes_cluster(client: HttpClient) -> bool:
+    """Whether the client may see the state of the broker and of the cluster."""
+    return client.rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def handlers_of(broker: BrokerNode, facts: Facts, ask: Ask, tell: Tell, logins: HttpLogins) -> dict[str, Endpoint]:
+    """The handler of each route."""
+    documents, form = Documents(broker, facts, logins), LoginForm(logins)
+    return {
+        "GET /": documents.front,
+        "GET /login": form.show,
+        "POST /login": form.log_in,
+        "POST /logout": form.log_out,
+        "GET /style.css": documents.style,
+        "GET /metrics": documents.metrics,
+        "GET /health": documents.health,
+        "GET /health/live": documents.live,
+        "GET /health/ready": documents.ready,
+        "GET /api/status": documents.status,
+        "GET /api/topics": documents.topics,
+        "GET /api/timelines": documents.timelines,
+        "POST /api/sql": sql_endpoint(ask),
+        "GET /api/tables/{name}": table_endpoint(tell),
+    }
+
+
+def guarded(access: RouteAccess, handler: Endpoint, logins: HttpLogins) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of a route: it checks the login and the rights of its row, then calls the handler."""
+
+    async def endpoint(request: Request) -> Response:
+        path = request.url.path
+        try:
+            client = await logins.client(request.scope, access.login, f"{access.method} {path}")
+            if client.session_id is not None and not _is_own_page(request, access, client.session_id, logins):
+                return problem(path, 403, f"a change in a session needs the token of its page in {TOKEN_HEADER}")
+            for right in access.rights:
+                if right.is_required:
+                    client.rights.check(right.operation, right.resource_type, CLUSTER_NAME)
+            return await handler(request, client)
+        except SaslAuthenticationFailed as error:
+            if access.login is LoginNeed.BROKER:
+                return problem(path, 403, str(error))
+            return login_required(request, str(error))
+        except RequestTimedOut as error:
+            return problem(path, 503, str(error))
+        except KafkaError as error:
+            return problem(path, 403, f"{error}; {_next_step(logins)}")
+
+    return endpoint
+
+
+def _is_own_page(request: Request, access: RouteAccess, session_id: str, logins: HttpLogins) -> bool:
+    """Whether a request of a session comes from a page of this server. Endpoints of forms check it by themselves."""
+    if request.method in SAFE_METHODS or access.has_form:
+        return True
+    return logins.is_session_token(session_id, request.headers.get(TOKEN_HEADER))
+
+
+def _next_step(logins: HttpLogins) -> str:
+    if not logins.requires_login:
+        return f"this server logs no clients in (tidemill.http.security={logins.protocol})"
+    return "an administrator can allow it with: tidemill acl grant"
 
 
 def make_app(
-    broker: BrokerNode, facts: Callable[[], Mapping[str, str]], ask: Ask, tell: Tell, callers: AllowedOrigins
+    broker: BrokerNode, facts: Facts, ask: Ask, tell: Tell, logins: HttpLogins, callers: AllowedOrigins
 ) -> Starlette:
     """Build the application for one broker."""
-    registry = registry_of(broker.metrics, broker.partitions)
-
-    async def front(_: Request) -> Response:
-        shown = topics_of(broker, first=ROWS_SHOWN_MAX)
-        left = len(broker.view.topics()) - len(shown)
-        return HTMLResponse(
-            front_page(facts(), health_of(broker), status_of(broker), shown, timelines_of(broker), topics_left=left)
-        )
-
-    async def metrics(_: Request) -> Response:
-        return Response(render(registry), media_type=METRICS_TYPE)
-
-    async def live(_: Request) -> Response:
-        return PlainTextResponse("live\n")
-
-    async def ready(_: Request) -> Response:
-        problems = unready(broker)
-        if problems:
-            return PlainTextResponse("not ready\n" + "\n".join(problems) + "\n", status_code=503)
-        return PlainTextResponse("ready\n")
-
-    async def health(_: Request) -> Response:
-        found = health_of(broker)
-        return JSONResponse(found, status_code=200 if found["state"] == "healthy" else 503)
-
-    async def status(_: Request) -> Response:
-        return JSONResponse({**status_of(broker), "runs": dict(facts())})
-
-    async def topics(_: Request) -> Response:
-        return JSONResponse({"topics": topics_of(broker)})
-
-    async def timelines(_: Request) -> Response:
-        return JSONResponse({"timelines": timelines_of(broker)})
-
+    handlers = handlers_of(broker, facts, ask, tell, logins)
     routes = [
-        Route("/", front),
-        Route("/metrics", metrics),
-        Route("/health", health),
-        Route("/health/live", live),
-        Route("/health/ready", ready),
-        Route("/api/status", status),
-        Route("/api/topics", topics),
-        Route("/api/timelines", timelines),
-        Route("/api/sql", sql_endpoint(ask), methods=["POST"]),
-        Route("/api/tables/{name}", table_endpoint(tell)),
+        Route(each.path, guarded(each, handlers[f"{each.method} {each.path}"], logins), methods=[each.method])
+        for each in ROUTES
     ]
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(SafetyHeaders),
+            Middleware(SafetyHeaders, is_secure=logins.is_secure),
             Middleware(CallerCheck, callers=callers),
         ],
         exception_handlers={HTTPException: _refused},
@@ -141,13 +227,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     reason = REFUSALS.get(code, "{method} {path} is not allowed").format(
         method=request.method, path=path[:PATH_SHOWN_CHARS]
     )
-    return _problem(path, code, reason, headers)
-
-
-def _problem(path: str, status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
-    if path.startswith(API):
-        return JSONResponse({"error": reason}, status_code=status, headers=headers)
-    return PlainTextResponse(f"{reason}\n", status_code=status, headers=headers)
+    return problem(path, code, reason, headers)
 
 
 def protocol_factory(
@@ -163,6 +243,8 @@ def protocol_factory(
         date_header=False,
         timeout_keep_alive=keep_alive_s,
         ws="none",
+        # A client could name another address in these headers, and addresses count for ACLs and for limits.
+        proxy_headers=False,
     )
     config.load()
     state = ServerState()

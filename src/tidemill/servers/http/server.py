@@ -7,7 +7,9 @@ Closing is bounded: running requests get two seconds, then their connections are
 """
 
 import asyncio
+import secrets
 import socket
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -17,6 +19,7 @@ import structlog
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.listeners import PLAINTEXT
 from tidemill.security.client_certificate import certificate_principal
+from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.principal import ANONYMOUS, Principal
 from tidemill.security.tls import RELOAD_CHECK_S, ReloadingContext
 from tidemill.servers.http.connection_acceptor import ConnectionAcceptor
@@ -29,9 +32,9 @@ CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 15
 SERVER_NAME = "http"
 
-Ask = Callable[[str, str, bool], Coroutine[Any, Any, bytes]]
-"""Runs a SQL query and returns the result in a format."""
-Tell = Callable[[str], Awaitable[bytes | None]]
+Ask = Callable[[str, str, bool, ClientRights], Coroutine[Any, Any, bytes]]
+"""Runs a SQL query over what a client may see, and returns the result in a format."""
+Tell = Callable[[str, ClientRights], Awaitable[bytes | None]]
 """Returns this broker's part of a table as an Arrow stream; None for an unknown table."""
 
 log = structlog.get_logger("tidemill.console")
@@ -61,6 +64,7 @@ class HttpServer:
         self._context: ReloadingContext | None = None
         self._acceptor: ConnectionAcceptor | None = None
         self._state: Any = None
+        self._logins: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
@@ -122,6 +126,8 @@ class HttpServer:
         self._timer = asyncio.get_running_loop().call_later(RELOAD_CHECK_S, self._tend)
         if self._context is not None:
             self._context.reload_if_changed()
+        if self._logins is not None:
+            self._logins.sweep()
 
     def _identify(self, transport: asyncio.Transport) -> Principal | None:
         if self._context is None:
@@ -130,7 +136,15 @@ class HttpServer:
 
     async def _serve(self, listening: socket.socket) -> None:
         web = await asyncio.to_thread(import_module, "tidemill.servers.http.routes")
-        app = web.make_app(self._broker, self._facts, self._ask, self._tell, self._callers())
+        self._logins = web.HttpLogins(
+            self._broker.security,
+            self._broker.settings.security,
+            self._protocol,
+            self.address[1],
+            token_text=secrets.token_urlsafe,
+            steady_s=time.monotonic,
+        )
+        app = web.make_app(self._broker, self._facts, self._ask, self._tell, self._logins, self._callers())
         self._state, make_protocol = web.protocol_factory(app, self._identify, keep_alive_s=KEEP_ALIVE_S)
         self._acceptor = ConnectionAcceptor(
             listening,

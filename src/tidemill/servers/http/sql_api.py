@@ -15,19 +15,37 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from tidemill.security.client_rights import ClientRights
+from tidemill.security.core.resources import Operation, ResourceType
+from tidemill.servers.http.logins import HttpClient
 from tidemill.servers.http.server import Ask, Tell
 from tidemill.sql.core.errors import SqlBusy, SqlRefused, SqlUnavailable
 
+Endpoint = Callable[[Request, HttpClient], Awaitable[Response]]
 MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 BODY_BYTES_MAX = 256 * 1024
 
 
-def sql_endpoint(ask: Ask) -> Callable[[Request], Awaitable[Response]]:
+def has_any_right(rights: ClientRights) -> bool:
+    """Whether a query of the client can have rows at all. Without, it only costs the broker time."""
+    return any(
+        rights.allows_anywhere(operation, resource_type)
+        for operation, resource_type in (
+            (Operation.READ, ResourceType.TOPIC),
+            (Operation.DESCRIBE, ResourceType.TOPIC),
+            (Operation.DESCRIBE, ResourceType.GROUP),
+        )
+    )
+
+
+def sql_endpoint(ask: Ask) -> Endpoint:
     """Return the endpoint that runs queries."""
 
-    async def sql(request: Request) -> Response:
+    async def sql(request: Request, client: HttpClient) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip() != MEDIA_TYPES["json"]:
             return _refusal(415, "send JSON with the content type application/json")
+        if not has_any_right(client.rights):
+            return _refusal(403, f"{client.rights.principal} may not read or describe any topic or group")
         body = await _body(request)
         asked = None if body is None else _asked(body)
         if asked is None:
@@ -36,7 +54,7 @@ def sql_endpoint(ask: Ask) -> Callable[[Request], Awaitable[Response]]:
                 'send {"sql": "SELECT ...", "format": "json", "csv" or "parquet", "skip_unreadable": true or false}',
             )
         try:
-            found = await _while_connected(request, ask(*asked))
+            found = await _while_connected(request, ask(*asked, client.rights))
             return Response(found, media_type=MEDIA_TYPES[asked[1]])
         except SqlRefused as error:
             return _refusal(400, str(error))
@@ -46,12 +64,12 @@ def sql_endpoint(ask: Ask) -> Callable[[Request], Awaitable[Response]]:
     return sql
 
 
-def table_endpoint(tell: Tell) -> Callable[[Request], Awaitable[Response]]:
+def table_endpoint(tell: Tell) -> Endpoint:
     """Return the endpoint for this broker's part of a table, which other brokers of the cluster request."""
 
-    async def table(request: Request) -> Response:
+    async def table(request: Request, client: HttpClient) -> Response:
         try:
-            found = await tell(request.path_params["name"])
+            found = await tell(request.path_params["name"], client.rights)
         except SqlUnavailable as error:
             return _refusal(503, str(error))
         if found is None:

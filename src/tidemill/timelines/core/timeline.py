@@ -41,6 +41,12 @@ WAITING_PREFIX = "__waiting."
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
+def resource_of(timeline: str) -> str:
+    """The topic whose ACLs protect a timeline: one of its own name, or the topic whose scheduled records it holds."""
+    prefix = next((each for each in (SCHEDULE, WAITING_PREFIX) if timeline.startswith(each)), "")
+    return timeline.removeprefix(prefix)
+
+
 class TimelineState(Enum):
     """The state of a timeline in its lifecycle."""
 

@@ -1,0 +1,1 @@
+"""What the HTTP server decides without IO: sessions, cookies, form tokens, and the rights of each route."""

@@ -1,0 +1,93 @@
+"""Every route of the HTTP server, with the login and the rights that it needs.
+
+The routes are made from this table, so none can be without a row. Rights on the cluster are checked before a handler
+runs. The handler checks rights on topics, timelines and groups: it leaves out what a client may not see. The page
+docs/reference/authorization.md is made from the table.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from tidemill.security.core.resources import Operation, ResourceType
+
+_TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+
+
+class LoginNeed(Enum):
+    """Whether a client must log in, where the server authenticates its clients."""
+
+    NONE = "no login"
+    OPTIONAL = "no login; one shows more"
+    LOGIN = "login"
+    BROKER = "brokers of the cluster only"
+
+
+class RouteRight(NamedTuple):
+    """One right that a route checks."""
+
+    operation: Operation
+    resource_type: ResourceType
+    note: str = ""
+    is_required: bool = True
+    """Whether a client without it is refused; otherwise the response leaves something out."""
+
+
+class RouteAccess(NamedTuple):
+    """One route."""
+
+    method: str
+    path: str
+    login: LoginNeed
+    rights: tuple[RouteRight, ...] = ()
+    note: str = ""
+    has_form: bool = False
+    """Whether the token against forged requests is a field of the form, which the handler checks."""
+
+
+_DETAILS = RouteRight(Operation.DESCRIBE, _CLUSTER, "for more than the state", is_required=False)
+_TOPICS = RouteRight(Operation.DESCRIBE, _TOPIC, "leaves out the other topics", is_required=False)
+_TIMELINES = RouteRight(Operation.DESCRIBE, _TOPIC, "leaves out the other timelines", is_required=False)
+_TOPIC_SETTINGS = RouteRight(Operation.DESCRIBE_CONFIGS, _TOPIC, "for the settings of a topic", is_required=False)
+_WHOLE_CLUSTER = RouteRight(Operation.DESCRIBE, _CLUSTER)
+
+ROUTES = (
+    RouteAccess(
+        "GET",
+        "/",
+        LoginNeed.LOGIN,
+        (
+            RouteRight(Operation.DESCRIBE, _CLUSTER, "for addresses, numbers and health", is_required=False),
+            _TOPICS,
+            _TIMELINES,
+            _TOPIC_SETTINGS,
+        ),
+    ),
+    RouteAccess("GET", "/login", LoginNeed.NONE),
+    RouteAccess("POST", "/login", LoginNeed.NONE, has_form=True),
+    RouteAccess("POST", "/logout", LoginNeed.OPTIONAL, has_form=True),
+    RouteAccess("GET", "/style.css", LoginNeed.NONE),
+    RouteAccess("GET", "/metrics", LoginNeed.LOGIN, (_WHOLE_CLUSTER,)),
+    RouteAccess("GET", "/health", LoginNeed.OPTIONAL, (_DETAILS,)),
+    RouteAccess("GET", "/health/live", LoginNeed.NONE),
+    RouteAccess("GET", "/health/ready", LoginNeed.OPTIONAL, (_DETAILS,)),
+    RouteAccess("GET", "/api/status", LoginNeed.LOGIN, (_WHOLE_CLUSTER,)),
+    RouteAccess("GET", "/api/topics", LoginNeed.LOGIN, (_TOPICS, _TOPIC_SETTINGS)),
+    RouteAccess("GET", "/api/timelines", LoginNeed.LOGIN, (_TIMELINES,)),
+    RouteAccess(
+        "POST",
+        "/api/sql",
+        LoginNeed.LOGIN,
+        (
+            RouteRight(Operation.READ, _TOPIC, "for messages, topic_rates and timers", is_required=False),
+            RouteRight(Operation.DESCRIBE, _TOPIC, "for partitions, and topics in tables of groups", is_required=False),
+            RouteRight(
+                Operation.DESCRIBE,
+                _GROUP,
+                "for consumer_offsets, consumer_lag, group_members and group_activity",
+                is_required=False,
+            ),
+        ),
+        "rows that the client has no right to are left out; one of these rights is needed to run a query",
+    ),
+    RouteAccess("GET", "/api/tables/{name}", LoginNeed.BROKER, note="part of a query that another broker runs"),
+)
