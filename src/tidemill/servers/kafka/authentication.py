@@ -6,6 +6,7 @@ may authenticate again on an open connection (KIP-368), as the same user.
 """
 
 import asyncio
+from datetime import timedelta
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,8 @@ async def sasl_authenticate(
         raise
     if step.principal is None:
         call.identity.exchange = exchange
-    return call.response(error_code=0, error_message=None, auth_bytes=step.answer, session_lifetime_ms=lifetime_ms)
+    lifetime = timedelta(milliseconds=lifetime_ms)
+    return call.response(error_code=0, error_message=None, auth_bytes=step.answer, session_lifetime=lifetime)
 
 
 def _accept(call: Call, step: LoginStep) -> int:
