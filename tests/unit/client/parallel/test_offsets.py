@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.client.parallel.metadata import MARK, METADATA_BYTES_MAX, decode, encode
+from tidemill.client.parallel.metadata import MARK, METADATA_BYTES_MAX, UNPACKED_BYTES_MAX, decode, encode
 from tidemill.client.parallel.offsets import CompletedRun, PartitionTracking, SequenceTracking, Skipping, Tracking
 from tidemill.model.topics import TopicPartition
 
@@ -48,6 +48,13 @@ def test_a_sequence_has_one_gap_for_all() -> None:
     assert tracking.beyond(P0) == [CompletedRun(102, 102)]
     tracking.completed(P1, 50)
     assert tracking.committable() == {P0: 103, P1: 52}
+
+
+def test_a_partition_that_is_lost_holds_no_other_back() -> None:
+    tracking = SequenceTracking()
+    arrive(tracking)
+    tracking.forget(P1)
+    assert tracking.committable() == {P0: 103}
 
 
 def test_partitions_do_not_wait_for_each_other() -> None:
@@ -149,6 +156,12 @@ def test_metadata_that_does_not_fit_leaves_out_the_farthest() -> None:
 @given(st.one_of(st.none(), st.text(max_size=50), st.binary(max_size=60).map(lambda raw: "tm1:" + raw.hex())))
 def test_foreign_metadata_says_nothing(text: str | None) -> None:
     assert isinstance(decode(5, text), list)
+
+
+@pytest.mark.parametrize(("runs", "used"), [(UNPACKED_BYTES_MAX // 2, True), (UNPACKED_BYTES_MAX // 2 + 1, False)])
+def test_metadata_unpacks_up_to_a_limit(runs: int, used: bool) -> None:
+    text = MARK + b64encode(zlib.compress(b"\x01\x01" * runs, 9)).decode()
+    assert bool(decode(0, text)) is used
 
 
 def test_metadata_that_ends_within_a_run_counts_up_to_there() -> None:
