@@ -171,7 +171,7 @@ def test_a_browser_is_not_asked_for_a_password_that_it_would_keep(guarded: Guard
 
 def test_basic_logins(guarded: GuardedHttp) -> None:
     assert guarded.get("/metrics", ADMIN).status_code == 200
-    for wrong in (("alice", "wrong"), ("nobody", "alice-password"), ("alice", "")):
+    for wrong in (("alice", "wrong"), ("unknown", "alice-password"), ("alice", "")):
         answer = httpx.get(f"{guarded.broker.http}/api/topics", auth=wrong, verify=guarded.context, timeout=WAIT_S)
         assert answer.status_code == 401
         assert set(answer.json()) == {"error"}
