@@ -11,8 +11,10 @@ from tidemill.client.parallel.stats import Stats, collector_of
 def stats(waiting: int, handler_s: float) -> Stats:
     names = {field.name for field in fields(Stats)} - {"waiting", "handler_s", "committed", "contiguous", "assigned"}
     counts: dict[str, Any] = dict.fromkeys(names, 0)
-    places = {"committed": {"orders-0": 7}, "contiguous": {"orders-0": 9}}
-    return Stats(waiting=waiting, handler_s=handler_s, assigned=(), **counts, **places)
+    committed, contiguous = {"orders-0": 7}, {"orders-0": 9}
+    return Stats(
+        waiting=waiting, handler_s=handler_s, assigned=(), committed=committed, contiguous=contiguous, **counts
+    )
 
 
 def test_consumers_of_a_registry_share_its_metrics() -> None:
