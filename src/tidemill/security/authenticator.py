@@ -171,11 +171,12 @@ class _PlainExchange:
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
+        self.claimed = ""
 
     async def step(self, message: bytes) -> LoginStep:
         """Check the user and the password."""
-        name, password = parse_plain(message)
-        return LoginStep(b"", await self._authenticator.check_password(name, password))
+        self.claimed, password = parse_plain(message)
+        return LoginStep(b"", await self._authenticator.check_password(self.claimed, password))
 
 
 class _ScramExchange:
@@ -185,16 +186,17 @@ class _ScramExchange:
         self._authenticator = authenticator
         self._server = server
         self._mechanism = mechanism
-        self._name: str | None = None
+        self._has_begun = False
+        self.claimed = ""
 
     async def step(self, message: bytes) -> LoginStep:
         """Send the challenge, then check the proof."""
-        if self._name is None:
-            name = self._server.first(message)
-            credential, is_known = self._authenticator.credential(name, self._mechanism)
-            self._name = name
+        if not self._has_begun:
+            self.claimed = self._server.first(message)
+            self._has_begun = True
+            credential, is_known = self._authenticator.credential(self.claimed, self._mechanism)
             return LoginStep(self._server.challenge(credential, is_known=is_known))
-        return LoginStep(self._server.finish(message), user(self._name))
+        return LoginStep(self._server.finish(message), user(self.claimed))
 
 
 class _BearerExchange:
@@ -204,6 +206,7 @@ class _BearerExchange:
         self._authenticator = authenticator
         self._settings = settings
         self._refused: TokenRejected | None = None
+        self.claimed = ""  # the name in a token that is not accepted proves nothing
 
     async def step(self, message: bytes) -> LoginStep:
         """Check the token."""

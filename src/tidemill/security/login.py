@@ -15,7 +15,9 @@ class LoginStep(NamedTuple):
 
 
 class LoginExchange(Protocol):
-    """The server's side of one login."""
+    """The server's side of one login. `claimed` is the name that the client claims, for the audit log, or empty."""
+
+    claimed: str
 
     async def step(self, message: bytes) -> LoginStep:
         """Answer a message; SaslAuthenticationFailed when the login is refused."""

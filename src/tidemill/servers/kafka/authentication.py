@@ -86,7 +86,7 @@ async def sasl_authenticate(
         step = await exchange.step(bytes(request.auth_bytes))
         lifetime_ms = _accept(call, step)
     except TidemillError as error:
-        await _refuse(call, error)
+        await _refuse(call, exchange.claimed, error)
         raise
     if step.principal is None:
         call.identity.exchange = exchange
@@ -114,11 +114,11 @@ def _reauthentication_ms(call: Call, now_ms: int) -> int | None:
     return now_ms + period_ms if period_ms else None
 
 
-async def _refuse(call: Call, error: TidemillError) -> None:
+async def _refuse(call: Call, claimed: str, error: TidemillError) -> None:
     """Answer a failed login late, and close the connection after the answer."""
     identity = call.identity
     identity.has_failed = True
-    call.broker.security.audit.login_failed("", call.client_host, identity.mechanism, call.listener, str(error))
+    call.broker.security.audit.login_failed(claimed, call.client_host, identity.mechanism, call.listener, str(error))
     await asyncio.sleep(call.broker.settings.security.connection_failed_authentication_delay_ms / 1000)
 
 
