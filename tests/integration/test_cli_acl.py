@@ -25,6 +25,7 @@ class Audited:
         (folder / "password").write_text(PASSWORD)
         self._log = (folder / "log").open("wb")
         settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "auto.create.topics.enable": "false"}
+        settings["sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256"
         flags = {"data-dir": str(folder / "data"), "grpc": "none", "http": "none"}
         variables = {"TIDEMILL_ADMIN_PASSWORD_FILE": str(folder / "password")}
         self._child = Child(flags, settings, variables, self._log)
@@ -97,6 +98,10 @@ def test_a_producer_and_a_consumer(cli: Commands) -> None:
     cli.by(ADMIN, "acl", "grant", "bob", "--consumer", "--topic", "orders", "--group", "mailer")
     consume = ("consume", "orders", "--group", "mailer", "--from-beginning", "-n", "1")
     assert cli.by("bob", *consume).lines == ["tea"]
+    # Without a group no rights on groups are needed, and nothing is committed.
+    cli.by(ADMIN, "acl", "revoke", "bob", "--group", "mailer")
+    assert cli.by("bob", "consume", "orders", "--from-beginning", "-n", "1").lines == ["tea"]
+    assert "may not DESCRIBE GROUP mailer" in cli.denied("bob", *consume)
     # DENY wins, and revoking ALLOW leaves it.
     cli.by(ADMIN, "acl", "grant", "alice", "--deny", "--operation", "Write", "--topic", "ord", "--prefix")
     assert "authorization failed" in cli.denied("alice", "produce", "orders", "-m", "tea")
@@ -172,6 +177,14 @@ def test_changes_and_refusals_are_audited(cli: Commands) -> None:
     }
     assert refusals >= {("User:bob", "ALTER", "CLUSTER"), ("User:bob", "DESCRIBE", "CLUSTER")}
     assert cli.acls("bob") == []
+
+
+def test_a_failed_login_is_audited_with_the_name_that_was_claimed(cli: Commands) -> None:
+    for mechanism in ("SCRAM-SHA-256", "PLAIN"):
+        wrong = ["--client", "sasl.password=guess", "--client", f"sasl.mechanism={mechanism}"]
+        cli.refused(FAILED, "topic", "list", *cli.audited.login("bob"), *wrong)
+    found = {(each["who"], each["host"], each["mechanism"]) for each in cli.audited.audit("login_failed")}
+    assert found >= {("bob", "127.0.0.1", "SCRAM-SHA-256"), ("bob", "127.0.0.1", "PLAIN")}
 
 
 @pytest.mark.parametrize(

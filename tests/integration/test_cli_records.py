@@ -193,7 +193,7 @@ def test_a_record_that_is_too_large(tidemill: CommandLine, monkeypatch: pytest.M
     tidemill.fine("topic", "create", "small", "-c", "max.message.bytes=1000")
     said = tidemill.refused(FAILED, "produce", "small", stdin=b"x" * 5_000)
     assert "too large; raise the limit with: tidemill topic alter small --config max.message.bytes=N" in said
-    assert "0 records were written before" in said
+    assert "after 0 records: " in said
     monkeypatch.setattr(produce, "LINE_BYTES_MAX", 2_000)
     said = tidemill.refused(FAILED, "produce", "small", stdin=b"x" * 5_000)
     assert "a record has 5,000 bytes, more than the limit of this command, 2,000" in said

@@ -11,6 +11,7 @@ from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.settings import CLIENT_VARIABLE
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
     from tidemill.pipelines.spec.core.broker import KafkaBroker
@@ -148,6 +149,14 @@ def _check_login(broker: "KafkaBroker", server: str, patience_s: float) -> None:
         raise CommandFailed(str(error)) from None
 
 
+def reason_of(error: "KafkaError") -> str:
+    """The text of an error, with the next step after a refusal."""
+    from tidemill.model.errors import AUTHORIZATION_CODES
+
+    advice = "; an administrator can allow it with: tidemill acl grant" if error.code() in AUTHORIZATION_CODES else ""
+    return f"{error.str()}{advice}"
+
+
 @contextmanager
 def kafka_errors(what: str) -> Iterator[None]:
     """Turn an error of the Kafka client into one line that starts with the failed operation."""
@@ -156,7 +165,7 @@ def kafka_errors(what: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise CommandFailed(f"{what}: {error.args[0].str()}") from None
+        raise CommandFailed(f"{what}: {reason_of(error.args[0])}") from None
     except TimeoutError:
         raise CommandFailed(f"{what}: no answer within {TIMEOUT_S:g} s") from None
 

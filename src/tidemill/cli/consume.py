@@ -20,6 +20,7 @@ from tidemill.cli.connection import (
     client_settings,
     kafka_errors,
     partitions_of,
+    reason_of,
 )
 from tidemill.cli.durations import moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
@@ -219,6 +220,8 @@ def _print_all(
                     ends.pop(message.partition(), None)
                 continue
             if message.error():
+                if not commit and message.error().code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    continue  # the client asks for a coordinator, which reading without a group does not need
                 raise CommandFailed(_stopped_at(message))
             if ends is not None and message.partition() not in ends:
                 continue
@@ -235,7 +238,7 @@ def _print_all(
 
 def _stopped_at(message: Any) -> str:
     """Why reading stops, and how to continue. A negative offset means that no record is the cause."""
-    reason = message.error().str()
+    reason = reason_of(message.error())
     if message.topic() is None or message.offset() is None or message.offset() < 0:
         return f"read: {reason}"
     place = f"{message.topic()}-{message.partition()}"

@@ -19,6 +19,7 @@ from tidemill.cli.connection import (
     check_partition,
     client_settings,
     pairs,
+    reason_of,
 )
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json
@@ -221,7 +222,7 @@ class _Run:
             remark(f"stopped: {self._count:,} records are known to be written to {self._topic}")
             raise
         if self._error:
-            raise CommandFailed(f"write to {self._topic}: {self._error} ({self._count:,} records were written before)")
+            raise CommandFailed(f"write to {self._topic} after {self._count:,} records: {self._error}")
 
     def _report_waiting(self) -> None:
         """Print that the client is retrying, which it does for minutes when the disk is full or the broker is down."""
@@ -278,7 +279,7 @@ class _Run:
         elif error.code() == KafkaError.INVALID_RECORD:
             scheduled = any(name.startswith(SCHEDULING) for name, _ in self._headers)
             advice = f"; {SCHEDULING_ADVICE if scheduled else KEYLESS_ADVICE}"
-        self._error = self._error or f"{error.str()}{advice}"
+        self._error = self._error or f"{reason_of(error)}{advice}"
 
     def report(self, *, as_json: bool) -> None:
         written = [place for _, place in sorted(self._places.items())]

@@ -438,6 +438,17 @@ class InvalidRegularExpression(KafkaError, code=128):
 BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaError.__subclasses__()}
 
 
+AUTHORIZATION_CODES = frozenset(
+    {
+        TopicAuthorizationFailed.code,
+        GroupAuthorizationFailed.code,
+        ClusterAuthorizationFailed.code,
+        TransactionalIdAuthorizationFailed.code,
+    }
+)
+"""The codes of requests that ACLs refuse."""
+
+
 def by_name(name: str) -> type[KafkaError]:
     """Return the class of that name, or `UnknownServerError` if this version does not have it."""
     found = globals().get(name)
