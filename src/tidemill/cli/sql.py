@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli.errors import CommandFailed, WrongUse
+from tidemill.cli.connection import Client
+from tidemill.cli.errors import WrongUse
+from tidemill.cli.http_connection import HttpAddress, http_address, post
 from tidemill.cli.options import local_folder
 from tidemill.cli.output import remark, say, show, show_json
 
@@ -16,7 +18,10 @@ TIMEOUT_S = 120.0
 CELL_CHARS_MAX = 200
 
 Http = Annotated[
-    str, typer.Option("--http", envvar="TIDEMILL_BOOTSTRAP_HTTP", help="HTTP address of the broker: host:port.")
+    str,
+    typer.Option(
+        "--http", envvar="TIDEMILL_BOOTSTRAP_HTTP", help="HTTP address of the broker: host:port, or https://host:port."
+    ),
 ]
 
 
@@ -25,6 +30,7 @@ def sql(
         str | None, typer.Argument(metavar="[SELECT ...]", help="The query. Default: read from standard input.")
     ] = None,
     http: Http = DEFAULT_HTTP,
+    client: Client = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as a JSON list.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")] = False,
     parquet: Annotated[
@@ -40,7 +46,8 @@ def sql(
 
     The tables are messages, partitions, consumer_offsets, group_members, consumer_lag, group_activity, topic_rates and
     timers; --tables lists their columns. The dialect is ClickHouse's. Only SELECT is allowed. A query cannot change
-    anything or read files or other machines, and its time, memory and rows are limited (tidemill.sql.*).
+    anything or read files or other machines, and its time, memory and rows are limited (tidemill.sql.*). A user sees
+    the topics, groups and timelines that its ACLs allow.
 
     Example: tidemill sql "SELECT topic, partition, count(), max(offset) FROM messages GROUP BY ALL"
     """
@@ -50,14 +57,15 @@ def sql(
         _show_tables(as_json=as_json)
         return
     text = _query(question)
+    address = http_address(http, client)
     if as_csv:
-        sys.stdout.buffer.write(_ask(http, text, "csv", skip=skip))
+        sys.stdout.buffer.write(_ask(address, text, "csv", skip=skip))
     elif parquet is not None:
-        answer = _ask(http, text, "parquet", skip=skip)
+        answer = _ask(address, text, "parquet", skip=skip)
         parquet.write_bytes(answer)
         remark(f"wrote {parquet}: {len(answer):,} bytes")
     else:
-        _show(json.loads(_ask(http, text, "json", skip=skip)), as_json=as_json)
+        _show(json.loads(_ask(address, text, "json", skip=skip)), as_json=as_json)
 
 
 def _query(given: str | None) -> str:
@@ -67,37 +75,9 @@ def _query(given: str | None) -> str:
     return text
 
 
-def _ask(address: str, question: str, form: str, *, skip: bool) -> bytes:
-    from http.client import BadStatusLine, HTTPException
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request
-
-    from tidemill.client.http import fetch
-    from tidemill.model.addresses import parse_address
-    from tidemill.model.errors import InvalidConfig
-
-    try:
-        where = parse_address(address)
-    except InvalidConfig as error:
-        raise WrongUse(f"--http {error}") from None
+def _ask(address: HttpAddress, question: str, form: str, *, skip: bool) -> bytes:
     body = json.dumps({"sql": question, "format": form, "skip_unreadable": skip}).encode()
-    request = Request(f"http://{where}/api/sql", data=body, headers={"content-type": "application/json"})
-    try:
-        return fetch(request, timeout_s=TIMEOUT_S)
-    except HTTPError as error:
-        raise CommandFailed(_reason(error.read(), error.code, address)) from None
-    except (URLError, HTTPException, OSError) as error:
-        reason = "it does not use HTTP" if type(error) is BadStatusLine else getattr(error, "reason", error)
-        raise CommandFailed(
-            f"no broker answers at {address} ({reason}); start one with: tidemill serve, or set its address with --http"
-        ) from None
-
-
-def _reason(body: bytes, status: int, address: str) -> str:
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"{address} answers with HTTP {status}; check that it is the HTTP address of a Tidemill broker"
+    return post(address, "/api/sql", body, timeout_s=TIMEOUT_S)
 
 
 def _show(answer: Any, *, as_json: bool) -> None:
