@@ -44,6 +44,7 @@ from tidemill.replication.reassignment import Reassignments
 from tidemill.replication.replica_fetcher import ReplicaFetchers
 from tidemill.replication.roles import ReplicaRoles
 from tidemill.scheduling import ReplicatedStorage, Scheduler
+from tidemill.security import throttle_metrics
 from tidemill.security.security import make_security
 from tidemill.security.tls import peer_context
 from tidemill.supervision.supervisor import Supervisor
@@ -77,6 +78,8 @@ class _Wiring:
             cluster_secret=lambda: self.broker.cluster_secret,
         )
         self._metrics = BrokerMetrics(self._supervisor)
+        security = self._security
+        self._metrics.sources.append(throttle_metrics.gauges(security.throttle, security.failing_producers))
         self._partitions = Partitions(environment.store)
         self._make_cluster()
         self._make_coordinators()

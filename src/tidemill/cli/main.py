@@ -45,6 +45,7 @@ COMMANDS = {
     "timeline": Command("tidemill.cli.timeline:app", "Schedule messages and deliver them at their due time."),
     "schedule": Command("tidemill.cli.schedule:schedule", "Schedule a message on a timeline."),
     "cluster": Command("tidemill.cli.cluster:app", "Run a cluster, show its status, rebalance it."),
+    "quota": Command("tidemill.cli.quota:app", "Limit what users, clients and addresses use."),
     "pipeline": Command("tidemill.cli.pipeline:app", "Run pipelines on Spark; archive topics and replay them."),
     "sql": Command("tidemill.cli.sql:sql", "Query records, groups, lag and timers in SQL."),
     "user": Command("tidemill.cli.user:app", "Add, list and remove users; change passwords."),

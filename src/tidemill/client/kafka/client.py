@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from tidemill.client.kafka import acls, brokers, coordinators, reassignment, users
+from tidemill.client.kafka import acls, brokers, coordinators, quotas, reassignment, users
 from tidemill.client.kafka.acls import AclFields, AclFilterFields
 from tidemill.client.kafka.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from tidemill.client.kafka.brokers import Described
@@ -32,6 +32,7 @@ from tidemill.client.kafka.options import ClientOptions, parse_options
 from tidemill.client.kafka.pipeline import GRACE_S, ProducePipe
 from tidemill.client.kafka.produce import ALL_REPLICAS, Produced, produce_request, produced
 from tidemill.client.kafka.protocol import Answer, Buffer, Request, plain
+from tidemill.client.kafka.quotas import DescribedQuotas, QuotaChange
 from tidemill.client.kafka.ranges import read_range
 from tidemill.client.kafka.reassignment import Carried, Moving
 from tidemill.client.kafka.routing import Coordinated, PendingRequest, RequestRouter
@@ -182,6 +183,14 @@ class KafkaClient:
     def delete_acls(self, bindings: Sequence[AclFields]) -> list[KafkaError | None]:
         """Delete these ACLs. Returns the error of each, or None, in their order."""
         return acls.delete(self._router, bindings)
+
+    def quotas(self) -> list[DescribedQuotas]:
+        """The quotas of every owner."""
+        return quotas.describe(self._router)
+
+    def alter_quotas(self, changes: Sequence[QuotaChange], *, dry_run: bool = False) -> list[KafkaError | None]:
+        """Change quotas. Returns the error of each owner, or None, in their order."""
+        return quotas.alter(self._router, changes, dry_run=dry_run)
 
     # Replicas
 

@@ -223,6 +223,24 @@ class QuotaTable:
         return self._of_addresses.get(None) if value is None else value
 
 
+def applying(
+    quotas: Mapping[QuotaEntity, QuotaValues], user: str | None, client_id: str | None, address: str | None
+) -> dict[QuotaKind, tuple[QuotaEntity, float]]:
+    """The quotas of one client and the entity that each of them is from; a client without a name has an empty one."""
+    looked_up: list[QuotaEntity] = []
+    if address is not None:
+        looked_up = [QuotaEntity(((IP, plain_address(address)),)), QuotaEntity(((IP, None),))]
+    else:
+        for level, _ in applied_levels(user or "", client_id or ""):
+            named = zip((USER, CLIENT_ID), level, strict=True)
+            looked_up.append(QuotaEntity(tuple((kind, name) for kind, name in named if name is not ABSENT)))
+    found: dict[QuotaKind, tuple[QuotaEntity, float]] = {}
+    for entity in looked_up:
+        for kind, value in quotas.get(entity, {}).items():
+            found.setdefault(kind, (entity, value))
+    return found
+
+
 class QuotaMatch(Enum):
     """How a part of a filter matches names, with Kafka's numbers."""
 
