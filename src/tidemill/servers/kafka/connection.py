@@ -184,12 +184,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has disconnected: cancel long polls; all other requests run to their end without a response."""
-        if self._muted is not None:
-            self._muted.cancel()
-            self._muted = None
         if exc is None and not self._ending:
             self._start_rest()
         self._ending = True
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         self._waiting.clear()
         kept_bytes = 0
         for slot in self._slots:
@@ -429,7 +429,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             guard=server.guard,
             memory_short=server.memory_short,
         )
+        if key == _PRODUCE and self._throttle.is_enabled:
+            self._charge_bytes(call, len(frame))
         return header, call
+
+    def _charge_bytes(self, call: Call, size: int) -> None:
+        """Count a Produce request when it starts: requests that have arrived behind it wait if it is too much."""
+        if self._identity.node_id is None and self._identity.is_authenticated:
+            user, now = self._identity.principal.name, self._loop.time()
+            wait_s = self._throttle.record(QuotaKind.PRODUCE, user, call.client_id, size, now)
+            if wait_s:
+                self._mute(wait_s)
 
     async def _load_and_serve(self, slot: ResponseSlot, key: int, version: int, frame: bytearray) -> None:
         """Serve the first request of its version: its message classes are imported in a thread."""
@@ -486,12 +496,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._end(ProtocolViolation("the login failed"))
 
     def _charge(self, slot: ResponseSlot, call: Call) -> None:
-        """Count what the request has used by the quotas of its client."""
+        """Let the client wait that is above a quota."""
         if slot.api.key in _LOGIN_ONLY or not self._identity.is_authenticated:
             return
         user, now = self._identity.principal.name, self._loop.time()
         if slot.api.key == _PRODUCE:
-            call.throttle(self._throttle.record(QuotaKind.PRODUCE, user, call.client_id, slot.frame_bytes, now))
+            call.throttle(self._throttle.delay(QuotaKind.PRODUCE, user, call.client_id, now))
         if self._throttle.measures_time:
             call.throttle(self._throttle.record_time(user, call.client_id, call.spent_s, now))
 
