@@ -78,6 +78,21 @@ def test_a_certificate_of_another_ca_is_refused(broker: Broker, authority: Autho
         ).list_topics(timeout=2)
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_learns_that_its_certificate_is_missing(
+    broker: Broker, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    context = ssl.create_default_context(cafile=authority.path)
+    context.maximum_version = version
+    host, port = broker.listener("MUTUAL").split(":")
+    with (
+        socket.create_connection((host, int(port)), 5) as plain,
+        pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE|CERTIFICATE_REQUIRED"),
+        context.wrap_socket(plain, server_hostname="localhost") as secured,
+    ):
+        secured.recv(1)
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
 def test_old_versions_of_tls_are_refused(broker: Broker, version: ssl.TLSVersion) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -2,6 +2,9 @@
 
 A `ReloadingContext` stands for the newest context, so a listener keeps its socket while certificates change. Open
 connections keep the certificate that they began with. Files that cannot be loaded keep the old certificate in use.
+
+A client whose certificate is refused gets the alert that says so. asyncio and uvloop drop it: they close the socket as
+soon as a handshake fails, and the client sees a connection that ended for no reason and tries for ever.
 """
 
 import ssl
@@ -15,6 +18,8 @@ from tidemill.model.security_settings import SecuritySettings
 
 HANDSHAKE_TIMEOUT_S = 10.0
 RELOAD_CHECK_S = 5.0
+_NOT_TLS = frozenset({"HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "WRONG_VERSION_NUMBER"})
+"""OpenSSL's reasons for a client that does not speak TLS; an alert would mean nothing to it."""
 _VERIFY_MODES = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 log = structlog.get_logger("tidemill.tls")
@@ -66,6 +71,7 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
     """A context for the server's side of connections."""
     files = tls_files(settings, listener)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = AlertingHandshake
     _restrict(context, settings)
     _load_chain(context, files, listener)
     context.verify_mode = _VERIFY_MODES[settings.ssl_client_auth]
@@ -129,6 +135,34 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
         ) from None
 
 
+class AlertingHandshake(ssl.SSLObject):
+    """The broker's side of a connection; a handshake that fails sends its alert before the connection is closed.
+
+    The event loop sends what a handshake has written only if the handshake goes on. So the failure is first reported as
+    "more bytes are needed". The client closes on the alert, and the next call reports the failure itself. A client that
+    does nothing is closed by the time limit of handshakes.
+    """
+
+    outgoing: ssl.MemoryBIO
+    listener = ""
+    _failure: ssl.SSLError | None = None
+
+    def do_handshake(self) -> None:
+        """Take the next step of the handshake."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            log.info("tls_handshake_failed", listener=self.listener, reason=error.reason)
+            if error.reason in _NOT_TLS or not self.outgoing.pending:
+                raise
+            self._failure = error
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the alert must be sent") from error
+
+
 class ReloadingContext(ssl.SSLContext):
     """A context for `create_server` that always uses the newest files."""
 
@@ -146,9 +180,15 @@ class ReloadingContext(ssl.SSLContext):
         context._current = server_context(settings, listener)
         return context
 
-    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any
+    ) -> AlertingHandshake:
         """Begin a connection with the newest files."""
-        return self._current.wrap_bio(*args, **options)
+        made = self._current.wrap_bio(incoming, outgoing, *args, **options)
+        if not isinstance(made, AlertingHandshake):
+            raise TypeError(f"the context of listener {self._listener} makes {type(made).__name__}")
+        made.outgoing, made.listener = outgoing, self._listener
+        return made
 
     def reload_if_changed(self) -> bool:
         """Load the files again if one of them was replaced. Files that cannot be loaded change nothing."""

@@ -126,6 +126,7 @@ class ScramServer:
     def __init__(self, mechanism: ScramMechanism, nonce: str) -> None:
         self._mechanism = mechanism
         self._nonce = nonce
+        self._client_nonce = ""
         self._binding = b""
         self._bare = ""
         self._challenge = ""
@@ -156,6 +157,7 @@ class ScramServer:
             raise SaslAuthenticationFailed("a user cannot log in as another user; leave out the authorization id")
         self._binding = f"{flag},{authzid},".encode()
         self._bare = bare
+        self._client_nonce = nonce
         self._nonce = nonce + self._nonce
         return name
 
@@ -180,13 +182,23 @@ class ScramServer:
             raise _invalid("it needs a channel binding, a nonce and a proof")
         if _decoded(parts[0][2:]) != self._binding:
             raise _invalid("its channel binding is not the one of the first message")
-        if not hmac.compare_digest(parts[1][2:].encode(), self._nonce.encode()):
+        if not self._is_our_nonce(parts[1][2:]):
             raise _invalid("its nonce is not the broker's")
         proof = _decoded(proof_text)
         size = credential.mechanism.key_bytes
         if len(proof) != size:
             raise _invalid(f"its proof needs {size} bytes")
         return self._verified(credential, f"{self._bare},{self._challenge},{unproved}".encode(), proof)
+
+    def _is_our_nonce(self, nonce: str) -> bool:
+        """Whether the second message repeats the nonce of the challenge.
+
+        librdkafka before 2.6.1 (kcat of Debian 12) puts its own nonce in front of it once more. The proof covers the
+        challenge and this message, so that form protects against a replay as well. No other form is accepted.
+        """
+        given, expected = nonce.encode(), self._nonce.encode()
+        doubled = self._client_nonce.encode() + expected
+        return hmac.compare_digest(given, expected) or hmac.compare_digest(given, doubled)
 
     def _verified(self, credential: ScramCredential, signed: bytes, proof: bytes) -> bytes:
         digest = credential.mechanism.digest

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import hmac
 import os
 from collections.abc import Callable
 
@@ -142,7 +143,9 @@ PROOF = base64.b64encode(bytes(32))
 
 @pytest.mark.parametrize("message", [
     b"", b"c=biws,r=cs", b"c=biws,p=" + PROOF, b"r=cs,c=biws,p=" + PROOF, b"c=eSws,r=cs,p=" + PROOF,
-    b"c=biws,r=cs2,p=" + PROOF, b"c=biws,r=c,p=" + PROOF, b"c=biws,r=,p=" + PROOF, b"c=%%,r=cs,p=" + PROOF,
+    b"c=biws,r=cs2,p=" + PROOF,
+    b"c=biws,r=scs,p=" + PROOF, b"c=biws,r=cccs,p=" + PROOF, b"c=biws,r=ccs2,p=" + PROOF, b"c=biws,r=cscs,p=" + PROOF,
+    b"c=biws,r=c,p=" + PROOF, b"c=biws,r=,p=" + PROOF, b"c=%%,r=cs,p=" + PROOF,
     b"c=biws,r=cs,p=", b"c=biws,r=cs,p=AAAA", b"c=biws,r=cs,p=!!", b"c=biws,r=cs,p=" + base64.b64encode(bytes(64)),
     b"\xff", b"c=biws,r=\xc3\xa4,p=" + PROOF, b"c=\xc3\xa4,r=cs,p=" + PROOF,
 ])  # fmt: skip
@@ -152,6 +155,19 @@ def test_invalid_final_messages(message: bytes) -> None:
     server.challenge(PENCIL, is_known=True)
     with pytest.raises(SaslAuthenticationFailed, match="not valid"):
         server.finish(message)
+
+
+def test_the_repeated_nonce_of_old_librdkafka_logs_in() -> None:
+    """librdkafka before 2.6.1, which kcat of Debian 12 has, sends c + c + s instead of c + s."""
+    server = ScramServer(SHA_256, "s")
+    server.first(b"n,,n=alice,r=c")
+    challenge = server.challenge(PENCIL, is_known=True)
+    unproved = b"c=biws,r=ccs"
+    salted = salted_password(SHA_256, "pencil", SALT, ITERATIONS_MIN)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(PENCIL.stored_key, b",".join([b"n=alice,r=c", challenge, unproved]), "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    assert server.finish(unproved + b",p=" + base64.b64encode(proof)).startswith(b"v=")
 
 
 def test_the_proof_has_one_try() -> None:
