@@ -87,7 +87,7 @@ def test_a_client_learns_that_its_certificate_is_missing(
     host, port = broker.listener("MUTUAL").split(":")
     with (
         socket.create_connection((host, int(port)), 5) as plain,
-        pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE|CERTIFICATE_REQUIRED"),
+        pytest.raises(ssl.SSLError, match=r"HANDSHAKE_FAILURE|CERTIFICATE_REQUIRED"),
         context.wrap_socket(plain, server_hostname="localhost") as secured,
     ):
         secured.recv(1)
