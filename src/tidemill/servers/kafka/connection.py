@@ -43,6 +43,8 @@ LOGIN_APIS = frozenset({API_VERSIONS, 17, 36})
 _LOGIN_ONLY = frozenset({17, 36})
 LOGIN_TIMEOUT_S = 30.0
 """A client that has not authenticated after this time is disconnected."""
+LOGIN_END_S = 0.1
+"""The time between the answer to a failed login and the end of the connection."""
 IN_FLIGHT_MAX = 64
 WAITING_REQUESTS_MAX = 128
 PENDING_BYTES_MAX = 32 * 1024 * 1024
@@ -128,6 +130,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._identity = ConnectionIdentity(listener)
         self._frames = FrameReader(server.scratch, self._frame_bytes_max())
         self._waiting: deque[bytearray] = deque()
+        self._in_time = 0
+        """How many of the requests that wait had arrived before the login expired."""
         self._pending_bytes = 0
         self._held_bytes = 0
         self._owed_bytes = 0
@@ -230,6 +234,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         for frame in frames:
             self._pending_bytes += len(frame)
         self._waiting += frames
+        if not self._has_expired():
+            self._in_time = len(self._waiting)
         self._pump()
         self._account()
         self._regulate_reading()
@@ -343,10 +349,13 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._check_login(api)
                 if key == _PRODUCE and not self._was_checked_for_debt and self._is_in_debt(version, frame):
                     return
-                self._waiting.popleft()
-                self._start(api, key, version, frame)
+                self._start(api, key, version, self._next_frame())
             except ProtocolViolation as error:
                 self._end(error)
+
+    def _next_frame(self) -> bytearray:
+        self._in_time = max(0, self._in_time - 1)
+        return self._waiting.popleft()
 
     def _start_rest(self) -> None:
         """Start the Produce requests that have arrived: a producer with acks=0 disconnects after it has sent them."""
@@ -358,8 +367,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if not (api.pipelined and (not self._slots or self._slots[-1].pipelined)):
                     return
                 self._check_login(api)
-                self._waiting.popleft()
-                self._start(api, key, version, frame)
+                self._start(api, key, version, self._next_frame())
             except ProtocolViolation:
                 return
 
@@ -382,8 +390,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         if not identity.is_authenticated:
             raise ProtocolViolation(f"{api.name} was sent before the login; the listener requires SASL authentication")
-        if identity.expires_ms is not None and self._server.broker.environment.clock_ms() >= identity.expires_ms:
+        if not self._in_time and self._has_expired():
             raise ProtocolViolation(f"{api.name} was sent after the login had expired; authenticate again")
+
+    def _has_expired(self) -> bool:
+        """Whether the client has to authenticate again."""
+        expires_ms = self._identity.expires_ms
+        return expires_ms is not None and self._server.broker.environment.clock_ms() >= expires_ms
 
     def _start(self, api: Api, key: int, version: int, frame: bytearray) -> None:
         slot = ResponseSlot(api, len(frame), perf_counter())
@@ -493,7 +506,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._frames.frame_bytes_max = self._frame_bytes_max()
         self._answer(slot, header, buffers, flexible=flexible and header.key != API_VERSIONS)
         if slot.api.key in LOGIN_APIS and self._identity.has_failed:
-            self._end(ProtocolViolation("the login failed"))
+            self._end_login()
 
     def _charge(self, slot: ResponseSlot, call: Call) -> None:
         """Let the client wait that is above a quota."""
@@ -585,6 +598,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._waiting.clear()
         self._write_ready()
         self.close()
+
+    def _end_login(self) -> None:
+        """Close a little after the answer: some clients drop an answer that arrives together with the end."""
+        if self._ending:
+            return
+        log.info("connection_closed", peer=self.peer, reason="the login failed")
+        self.retire()
+        self._ending = True
+        self._loop.call_later(LOGIN_END_S, self.close)
 
     def _deadline(self) -> float | None:
         size = self._frames.partial_size

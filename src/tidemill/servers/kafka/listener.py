@@ -13,7 +13,7 @@ import structlog
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.addresses import Address
 from tidemill.model.listeners import PLAINTEXT, ListenerSpec
-from tidemill.security.tls import HANDSHAKE_TIMEOUT_S, ReloadingContext
+from tidemill.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ReloadingContext
 from tidemill.servers.kafka.api_table import ApiTable, standard_table
 from tidemill.servers.kafka.connection import ClientConnection
 from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
@@ -106,6 +106,7 @@ class KafkaServer:
             backlog=BACKLOG,
             ssl=context,
             ssl_handshake_timeout=None if context is None else HANDSHAKE_TIMEOUT_S,
+            ssl_shutdown_timeout=None if context is None else SHUTDOWN_TIMEOUT_S,
         )
         self._servers.append(server)
         bound = self.addresses[listener.name] = Address(*server.sockets[0].getsockname()[:2])
