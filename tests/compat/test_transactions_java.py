@@ -1,28 +1,23 @@
 """The copy loop with the Java client, old (AddPartitionsToTxn) and new (an epoch for each transaction), over kills."""
 
-import os
 import random
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
-from tests.compat.test_java import BUILD_S, CACHE, VERSIONS, fetch
+from tests.compat.programs import java_class_path
+from tests.compat.test_java import VERSIONS
 from tests.compat.test_transactions import COUNT, KILLS, WAIT_S, Killer, create, fill, read_all
 
 from tidemill.testing import Broker
 
-SOURCE = Path(__file__).parent / "java" / "Copy.java"
 LIMIT_S = 150
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_copy_loop_is_exactly_once_over_aborts_and_kills(version: str, tmp_path: Path) -> None:
-    jars = CACHE / f"kafka-clients-{version}"
-    if not jars.exists() and not fetch(version, jars, tmp_path):
-        assert "CI" not in os.environ, "the Java client could not be had from Maven"
-        pytest.skip("the Java client could not be had: install Maven and a JDK")
-    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(tmp_path), str(SOURCE)], check=True, timeout=BUILD_S)
+    class_path = java_class_path(version, "Copy", tmp_path)
     seed = random.randrange(2**31)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -31,7 +26,7 @@ def test_a_copy_loop_is_exactly_once_over_aborts_and_kills(version: str, tmp_pat
         create(bootstrap, "in", "out")
         sent = fill(bootstrap, "in", COUNT)
         killer = Killer(broker, sorted(chance.sample(range(1, COUNT * 3 // 4), KILLS)))
-        copy_with_java(f"{tmp_path}:{jars}/*", bootstrap, seed, killer)
+        copy_with_java(class_path, bootstrap, seed, killer)
         killer.join()
         wanted = {partition: [b"copy of " + value for value in values] for partition, values in sent.items()}
         assert read_all(bootstrap, "out") == wanted
