@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from tests.compat.programs import JAVA, NEWEST_JAVA, go_program, java_class_path
 from tests.compat.secured_world import Login
+
+T = TypeVar("T")
 
 WAIT_S = 30.0
 BOOTSTRAP_MS = 1_500
@@ -32,10 +34,15 @@ TOPIC, GROUP, LOGIN, UNTRUSTED, NO_CERTIFICATE, DISTRUSTED = (
 
 
 class SecuredClient(Protocol):
-    """A client. `errors` has its own names of what may be refused."""
+    """A client."""
 
-    name: str
-    errors: Mapping[str, str]
+    @property
+    def name(self) -> str:
+        """The name of the library."""
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """Its names of what may be refused."""
 
     def produce(self, login: Login, topic: str) -> str:
         """Write one record."""
@@ -48,7 +55,7 @@ class Confluent:
     """confluent-kafka."""
 
     name = "confluent-kafka"
-    errors: ClassVar = {
+    errors: ClassVar[Mapping[str, str]] = {
         TOPIC: "TOPIC_AUTHORIZATION_FAILED",
         GROUP: "GROUP_AUTHORIZATION_FAILED",
         LOGIN: "_AUTHENTICATION",
@@ -107,7 +114,7 @@ def _noting(seen: list[str]) -> Callable[[Any], None]:
     return note
 
 
-def _until(outcome: Callable[[], Any]) -> Any:
+def _until(outcome: Callable[[], T]) -> T:
     deadline = time.monotonic() + WAIT_S
     while not (found := outcome()):
         assert time.monotonic() < deadline, "the client has no result"
@@ -118,7 +125,7 @@ class KafkaPython:
     """kafka-python."""
 
     name = "kafka-python"
-    errors: ClassVar = {
+    errors: ClassVar[Mapping[str, str]] = {
         TOPIC: "TopicAuthorizationFailedError",
         GROUP: "GroupAuthorizationFailedError",
         LOGIN: "SaslAuthenticationFailedError",
@@ -223,7 +230,7 @@ class Aiokafka:
     """aiokafka."""
 
     name = "aiokafka"
-    errors: ClassVar = {
+    errors: ClassVar[Mapping[str, str]] = {
         TOPIC: "TopicAuthorizationFailedError",
         GROUP: "GroupAuthorizationFailedError",
         LOGIN: "SaslAuthenticationFailed",
@@ -264,7 +271,7 @@ class Kcat:
     """kcat, with Debian's librdkafka 2.0."""
 
     name = "kcat"
-    errors: ClassVar = {
+    errors: ClassVar[Mapping[str, str]] = {
         TOPIC: "Topic authorization failed",
         GROUP: "may not DESCRIBE GROUP",
         LOGIN: "SASL authentication error",

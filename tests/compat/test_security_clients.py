@@ -48,7 +48,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredWorld]:
         yield running
 
 
-PYTHON: dict[str, Callable[[], SecuredClient]] = {each.name: each for each in (Confluent, KafkaPython, Aiokafka, Kcat)}
+PYTHON: dict[str, Callable[[], SecuredClient]] = {
+    "confluent-kafka": Confluent,
+    "kafka-python": KafkaPython,
+    "aiokafka": Aiokafka,
+    "kcat": Kcat,
+}
 PROGRAMS: dict[str, Callable[[Path], LineProgram]] = {"java": java, "franz-go": franz_go}
 CLIENTS = [*PYTHON, *PROGRAMS]
 

@@ -18,8 +18,8 @@ from tidemill.model.security_settings import SecuritySettings
 
 HANDSHAKE_TIMEOUT_S = 10.0
 SHUTDOWN_TIMEOUT_S = 1.0
-"""How long a connection that the broker ends waits for the client's own end of TLS. The Java client may not send one: it
-overlooks the broker's end of TLS behind a response, and waits for the end of the socket."""
+"""How long a connection that the broker ends waits for the client's end of TLS. The Java client may not send one: it
+overlooks the broker's end behind a response, and waits for the end of the socket."""
 RELOAD_CHECK_S = 5.0
 _NOT_TLS = frozenset({"HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "WRONG_VERSION_NUMBER"})
 """OpenSSL's reasons for a client that does not speak TLS; an alert would mean nothing to it."""
