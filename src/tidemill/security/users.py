@@ -10,7 +10,7 @@ import structlog
 
 from tidemill.model.errors import InvalidRequest, KafkaStorageError, PolicyViolation, ResourceNotFound
 from tidemill.security.core.plain import check_lengths
-from tidemill.security.core.principal import NAME_CHARS_MAX, USER, Principal
+from tidemill.security.core.principal import NAME_CHARS_MAX, USER, Principal, is_name
 from tidemill.security.core.scram import (
     BY_LABEL,
     DEFAULT_ITERATIONS,
@@ -131,7 +131,7 @@ class Users:
         await self._directory.update(name, edit)
 
     def _check_name(self, name: str) -> None:
-        if not name or len(name) > NAME_CHARS_MAX or "\0" in name or not name.isprintable():
+        if len(name) > NAME_CHARS_MAX or not is_name(name):
             raise InvalidRequest(f"a user name has 1 to {NAME_CHARS_MAX} printable characters")
         if len(self._known) >= USERS_MAX and name not in self._known:
             raise PolicyViolation(f"there are {USERS_MAX} users already; remove one first")

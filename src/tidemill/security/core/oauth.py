@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from tidemill.model.errors import InvalidConfig, SaslAuthenticationFailed
 from tidemill.model.listeners import is_local
-from tidemill.security.core.principal import NAME_CHARS_MAX, Principal, user
+from tidemill.security.core.principal import NAME_CHARS_MAX, Principal, is_name, user
 
 ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"}
@@ -123,7 +123,7 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> T
     if rules.audiences and not set(_texts(claims.get("aud"))) & set(rules.audiences):
         raise TokenRejected("the token is for another audience")
     name = claims.get(rules.name_claim)
-    if not isinstance(name, str) or not name.strip() or len(name) > NAME_CHARS_MAX:
+    if not isinstance(name, str) or not is_name(name) or len(name) > NAME_CHARS_MAX:
         raise TokenRejected(f"the token has no user name in its claim {rules.name_claim}")
     return TokenUser(user(name), int(expires_s * 1000))
 

@@ -27,6 +27,11 @@ def user(name: str) -> Principal:
     return Principal(USER, name)
 
 
+def is_name(name: str) -> bool:
+    """Whether a user can have this name. Control characters could forge lines of a log, or hide a part of a name."""
+    return bool(name.strip()) and name.isprintable()
+
+
 def parse_principal(text: str) -> Principal:
     """Parse `User:alice`."""
     kind, colon, name = text.strip().partition(":")

@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 from tidemill.model.errors import InvalidConfig, SaslAuthenticationFailed
+from tidemill.security.core.principal import is_name
 
 SUBJECT_CHARS_MAX = 1024
 """Longer subjects are refused: the time of a pattern may grow fast with the length of the text."""
@@ -59,6 +60,10 @@ def _rule(found: "re.Match[str]") -> PrincipalRule:
 
 def apply_rules(rules: tuple[PrincipalRule, ...], subject: str) -> str:
     """The user name of a subject; SaslAuthenticationFailed when no rule applies."""
+    if not is_name(subject):
+        raise SaslAuthenticationFailed(
+            "the subject of the certificate is empty or has characters that are not printable"
+        )
     if len(subject) > SUBJECT_CHARS_MAX:
         raise SaslAuthenticationFailed(f"the subject of the certificate is longer than {SUBJECT_CHARS_MAX} characters")
     for rule in rules:
