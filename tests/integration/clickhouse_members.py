@@ -7,6 +7,7 @@ runs the test.
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -70,10 +71,6 @@ class Member:
         self.leader = ""
         self.members: list[str] = []
 
-    @classmethod
-    async def at(cls, world: World, number: int) -> "Member":
-        return cls(await connect(world, number))
-
     async def join(self, session: timedelta = SESSION) -> None:
         protocol = request_part(JOIN, 7, "JoinGroupRequestProtocol", name="range", metadata=SUBSCRIPTION)
         while True:
@@ -123,16 +120,18 @@ class Member:
         assert [each.error_code for each in answer.members] == [0]
 
 
-async def connect(world: World, number: int) -> RawClient:
+async def connect(world: World, number: int, connections: AsyncExitStack) -> RawClient:
     host, port = world.brokers.address(number).split(":")
-    return RawClient(*await asyncio.open_connection(host, int(port)))
+    client = RawClient(*await asyncio.open_connection(host, int(port)))
+    connections.push_async_callback(client.close)
+    return client
 
 
 async def until_reported(member: Member, code: int) -> None:
     end = time.monotonic() + 60
     while (found := await member.beat()) != code:
         assert found == 0
-        assert time.monotonic() < end, f"error {code} is not returned by a heartbeat"
+        assert time.monotonic() < end, f"error {code} is not reported by a heartbeat"
         await asyncio.sleep(0.05)
 
 
@@ -145,8 +144,12 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
     other_number = 3 - first_number
 
     async def test() -> None:
-        elsewhere = await connect(world, other_number)
-        first, second = [await Member.at(world, first_number) for _ in range(2)]
+        async with AsyncExitStack() as connections:
+            await run(connections)
+
+    async def run(connections: AsyncExitStack) -> None:
+        elsewhere = await connect(world, other_number, connections)
+        first, second = [Member(await connect(world, first_number, connections)) for _ in range(2)]
         await first.join()
         await first.sync()
         assert (first.leader, first.members) == (first.id, [first.id])
@@ -163,22 +166,20 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
         assert await second.commit(3, generation=old) == IllegalGeneration.code
         assert await second.commit(3, generation=old, client=elsewhere) == NotCoordinator.code
         rows = "count() < 8, max(generation_id), argMax(state, heartbeat_time), uniqExact(join_time)"
-        eventually(
-            lambda: world.reported(rows, second.id) == f"1\t{second.generation}\tStable\t1", "the tables have it"
-        )
+        eventually(lambda: world.reported(rows, second.id) == f"1\t{second.generation}\tStable\t1", "the tables tell it")
         eventually(lambda: world.earliest() == first.id, "whose join is the earliest in the tables leads")
         for _ in range(200):
             assert await first.beat() == 0
         assert int(world.reported("count()", first.id)) < 20, "heartbeats are not an insert each"
 
-        await goes_on_elsewhere(first, second)
+        await goes_on_elsewhere(first, second, connections)
 
-    async def goes_on_elsewhere(first: Member, second: Member) -> None:
+    async def goes_on_elsewhere(first: Member, second: Member, connections: AsyncExitStack) -> None:
         generation = first.generation
         world.brokers.kill(first_number)
         written = int(world.reported("count()", first.id))
         eventually(lambda: world.coordinator(other_number) == other_number, "the other broker coordinates")
-        client = await connect(world, other_number)
+        client = await connect(world, other_number, connections)
         end = time.monotonic() + 60
         while (code := await first.beat(client)) in NOT_YET:
             assert time.monotonic() < end
@@ -198,13 +199,12 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
         assert (second.members, second.generation) == ([second.id], generation + 1)
         assert await first.beat() == UnknownMemberId.code
         eventually(
-            lambda: world.reported("argMax(state, heartbeat_time)", second.id) == "Gone",
-            "it is silent, and the tables say so",
+            lambda: world.reported("argMax(state, heartbeat_time)", second.id) == "Gone", "it is silent, and reported so"
         )
         assert await second.commit(9) == UnknownMemberId.code
 
     asyncio.run(asyncio.wait_for(test(), 120))
     active = f"SELECT members FROM group_activity WHERE group_id = '{GROUP}'"
-    eventually(lambda: world.server.ask(active) == "0", "no member is active")
+    eventually(lambda: world.server.ask(active) == "0", "nobody is active")
     committed = f"SELECT committed_offset FROM consumer_lag WHERE group_id = '{GROUP}'"
     eventually(lambda: world.server.ask(committed) == "8", "what a member had committed stays")

@@ -12,10 +12,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.support.kafka_server import RawClient, request_part, running_kafka_server
+from tests.support.kafka_server import RawClient, running_kafka_server, request_part
 
 from tidemill.model.errors import StaleMemberEpoch
-from tidemill.servers.kafka.listener import KafkaServer
 
 pytestmark = pytest.mark.event_loop("uvloop")
 
@@ -98,13 +97,12 @@ class Member:
         self._news = True
 
 
-async def storm(server: KafkaServer, topic_id: UUID, seed: int) -> None:
+async def storm(clients: list[RawClient], topic_id: UUID, seed: int) -> None:
     owners: Owners = {}
     moved = 0
 
-    async def one(rng: random.Random) -> Member:
+    async def one(client: RawClient, rng: random.Random) -> Member:
         nonlocal moved
-        client = await RawClient.connect(server)
         for life in range(LIVES):
             member = Member(client, topic_id, owners)
             for _ in range(rng.randrange(2, BEATS_MAX)):
@@ -117,7 +115,7 @@ async def storm(server: KafkaServer, topic_id: UUID, seed: int) -> None:
                 await member.leave()
         return member
 
-    members = await asyncio.gather(*(one(random.Random(seed + number)) for number in range(MEMBERS)))
+    members = await asyncio.gather(*(one(each, random.Random(seed + number)) for number, each in enumerate(clients)))
     for _ in range(SETTLED_BEATS_MAX):
         if sorted(len(member.share) for member in members) == [PARTITIONS // MEMBERS] * MEMBERS:
             break
@@ -133,4 +131,9 @@ async def test_no_partition_has_two_owners(tmp_path: Path) -> None:
 
     async with running_kafka_server(tmp_path) as server:
         topic = await server.broker.topics.create("t", partitions=PARTITIONS)
-        await storm(server, topic.topic_id, seed)
+        clients = [await RawClient.connect(server) for _ in range(MEMBERS)]
+        try:
+            await storm(clients, topic.topic_id, seed)
+        finally:
+            for client in clients:
+                await client.close()

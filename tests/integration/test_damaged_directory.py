@@ -1,4 +1,4 @@
-"""A data directory that lost files or parts of them: nothing that is intact is deleted, and errors are reported."""
+"""A data directory that lost files or parts of them: nothing that is intact is deleted, and the operator is reported."""
 
 import json
 import shutil
@@ -156,6 +156,7 @@ def test_consumers_read_past_a_hole_at_the_end_of_a_log(tmp_path: Path) -> None:
         intact = int(segments[-2].stem)
         for path in segments[-2:]:
             path.unlink()
+        broker.stop()
         broker = Broker(process=True, data_dir=tmp_path / "data", flags=QUIET).start()
         where = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "enable.auto.commit": False}
         reader = Consumer({**where, "auto.offset.reset": "error", "log_level": 0})
