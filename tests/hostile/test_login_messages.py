@@ -307,7 +307,7 @@ def test_a_message_after_the_login_is_refused(broker: SecuredBroker, mechanism: 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_connection_stays_with_its_user(broker: SecuredBroker, mechanism: str) -> None:
-    """Authenticating again as somebody else is refused, with the right password too."""
+    """Authenticating again as another user is refused, with the right password too."""
     with broker.logged_in("alice", mechanism=mechanism) as peer, pytest.raises(AssertionError, match="belongs to"):
         log_in(peer, "mallory", broker.passwords["mallory"], mechanism)
     with broker.logged_in("alice", mechanism=mechanism) as peer:

@@ -166,7 +166,9 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
         assert await second.commit(3, generation=old) == IllegalGeneration.code
         assert await second.commit(3, generation=old, client=elsewhere) == NotCoordinator.code
         rows = "count() < 8, max(generation_id), argMax(state, heartbeat_time), uniqExact(join_time)"
-        eventually(lambda: world.reported(rows, second.id) == f"1\t{second.generation}\tStable\t1", "the tables tell it")
+        eventually(
+            lambda: world.reported(rows, second.id) == f"1\t{second.generation}\tStable\t1", "the tables have it"
+        )
         eventually(lambda: world.earliest() == first.id, "whose join is the earliest in the tables leads")
         for _ in range(200):
             assert await first.beat() == 0
@@ -199,12 +201,13 @@ def run_a_group_over_two_brokers_and_a_kill(shared: Shared) -> None:
         assert (second.members, second.generation) == ([second.id], generation + 1)
         assert await first.beat() == UnknownMemberId.code
         eventually(
-            lambda: world.reported("argMax(state, heartbeat_time)", second.id) == "Gone", "it is silent, and reported so"
+            lambda: world.reported("argMax(state, heartbeat_time)", second.id) == "Gone",
+            "it is silent, and reported so",
         )
         assert await second.commit(9) == UnknownMemberId.code
 
     asyncio.run(asyncio.wait_for(test(), 120))
     active = f"SELECT members FROM group_activity WHERE group_id = '{GROUP}'"
-    eventually(lambda: world.server.ask(active) == "0", "nobody is active")
+    eventually(lambda: world.server.ask(active) == "0", "no member is active")
     committed = f"SELECT committed_offset FROM consumer_lag WHERE group_id = '{GROUP}'"
     eventually(lambda: world.server.ask(committed) == "8", "what a member had committed stays")

@@ -22,8 +22,8 @@ def cli(broker: Broker, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 
 def test_a_quota_is_set_listed_and_removed(cli: CommandLine) -> None:
-    told = cli.fine("quota", "set", "--user", "ann", "--producer-byte-rate", "10m", "--request-percentage", "12.5")
-    assert told.lines == ["user ann: producer_byte_rate=10485760", "user ann: request_percentage=12.5"]
+    reported = cli.fine("quota", "set", "--user", "ann", "--producer-byte-rate", "10m", "--request-percentage", "12.5")
+    assert reported.lines == ["user ann: producer_byte_rate=10485760", "user ann: request_percentage=12.5"]
     cli.fine("quota", "set", "--user", "ann", "--default-client-id", "--consumer-byte-rate", "512k")
     table = cli.fine("quota", "list").lines
     assert table[0].startswith("FOR ")
@@ -33,10 +33,10 @@ def test_a_quota_is_set_listed_and_removed(cli: CommandLine) -> None:
         {"entity": {"user": "ann", "client-id": None}, "quotas": {"consumer_byte_rate": 524288.0}},
     ]
     assert cli.fine("quota", "list", "--user", "bob").err == "there are no such quotas\n"
-    told = cli.fine("quota", "remove", "--user", "ann", "--quota", "request-percentage")
-    assert told.lines == ["removed request_percentage of user ann"]
-    told = cli.fine("quota", "remove", "--user", "ann", "--json")
-    assert told.json() == {"entity": {"user": "ann"}, "removed": {"producer_byte_rate": 10485760.0}}
+    reported = cli.fine("quota", "remove", "--user", "ann", "--quota", "request-percentage")
+    assert reported.lines == ["removed request_percentage of user ann"]
+    reported = cli.fine("quota", "remove", "--user", "ann", "--json")
+    assert reported.json() == {"entity": {"user": "ann"}, "removed": {"producer_byte_rate": 10485760.0}}
     cli.fine("quota", "remove", "--default-client-id", "--user", "ann")
     assert cli.fine("quota", "list", "--json").json() == []
     assert cli.fine("quota", "list").err == "there are no quotas yet\n"
@@ -61,8 +61,8 @@ def test_the_quotas_that_apply_to_a_client(cli: CommandLine) -> None:
 
 
 def test_a_check_changes_nothing(cli: CommandLine) -> None:
-    told = cli.fine("quota", "set", "--client-id", "app", "--producer-byte-rate", "1", "--dry-run")
-    assert told.err == "nothing was changed; leave out --dry-run to set the quotas\n"
+    reported = cli.fine("quota", "set", "--client-id", "app", "--producer-byte-rate", "1", "--dry-run")
+    assert reported.err == "nothing was changed; leave out --dry-run to set the quotas\n"
     assert cli.fine("quota", "list", "--json").json() == []
 
 
@@ -89,11 +89,11 @@ def test_wrong_use(cli: CommandLine, words: list[str], reason: str) -> None:
 
 
 def test_failures_name_the_next_step(cli: CommandLine) -> None:
-    told = cli.refused(FAILED, "quota", "remove", "--user", "nobody")
-    assert told == "user nobody has no quota; see: tidemill quota list"
+    reported = cli.refused(FAILED, "quota", "remove", "--user", "unknown")
+    assert reported == "user unknown has no quota; see: tidemill quota list"
     cli.fine("quota", "set", "--user", "ann", "--producer-byte-rate", "1k")
-    told = cli.refused(FAILED, "quota", "remove", "--user", "ann", "--quota", "consumer_byte_rate")
-    assert told == "user ann has no quota consumer_byte_rate; see: tidemill quota list"
+    reported = cli.refused(FAILED, "quota", "remove", "--user", "ann", "--quota", "consumer_byte_rate")
+    assert reported == "user ann has no quota consumer_byte_rate; see: tidemill quota list"
     cli.fine("quota", "remove", "--user", "ann")
-    told = cli.refused(FAILED, "quota", "list", "-b", "127.0.0.1:1")
-    assert "start one with: tidemill serve" in told
+    reported = cli.refused(FAILED, "quota", "list", "-b", "127.0.0.1:1")
+    assert "start one with: tidemill serve" in reported

@@ -78,24 +78,24 @@ def test_errors_say_what_is_missing(
 ) -> None:
     at = broker.http.removeprefix("https://")
     trusted = {"security.protocol": "SSL", "ssl.ca.location": authority.path}
-    told = tidemill.refused(1, "sql", QUERY, *clients(trusted))
-    assert told == f"{at} requires a login; see --client security.protocol, sasl.username and sasl.password"
-    told = tidemill.refused(1, "sql", QUERY, *clients({**login(authority), "sasl.password": "wrong"}))
-    assert told == f"{at} rejects user admin: the user or the password is wrong"
-    told = tidemill.refused(1, "sql", QUERY, "--http", broker.http)
-    assert "set ssl.ca.location to the CA that signed it, with --client" in told
-    told = tidemill.refused(1, "sql", QUERY)
-    assert f"if it uses TLS, write https://{at}" in told
-    told = tidemill.refused(2, "sql", QUERY, "--http", f"http://{at}", *clients(login(authority)))
-    assert "uses no TLS, but security.protocol=SASL_SSL does" in told
+    reported = tidemill.refused(1, "sql", QUERY, *clients(trusted))
+    assert reported == f"{at} requires a login; see --client security.protocol, sasl.username and sasl.password"
+    reported = tidemill.refused(1, "sql", QUERY, *clients({**login(authority), "sasl.password": "wrong"}))
+    assert reported == f"{at} rejects user admin: the user or the password is wrong"
+    reported = tidemill.refused(1, "sql", QUERY, "--http", broker.http)
+    assert "set ssl.ca.location to the CA that signed it, with --client" in reported
+    reported = tidemill.refused(1, "sql", QUERY)
+    assert f"if it uses TLS, write https://{at}" in reported
+    reported = tidemill.refused(2, "sql", QUERY, "--http", f"http://{at}", *clients(login(authority)))
+    assert "uses no TLS, but security.protocol=SASL_SSL does" in reported
     assert "is not host:port" in tidemill.refused(2, "sql", QUERY, "--http", f"ftp://{at}")
-    told = tidemill.refused(2, "sql", QUERY, *clients({**login(authority), "ssl.ca.location": "/no/such/ca.pem"}))
-    assert "/no/such/ca.pem" in told
+    reported = tidemill.refused(2, "sql", QUERY, *clients({**login(authority), "ssl.ca.location": "/no/such/ca.pem"}))
+    assert "/no/such/ca.pem" in reported
 
 
 def test_a_server_without_tls(cli_broker: Broker, tidemill: CommandLine, authority: Authority) -> None:
-    told = tidemill.refused(
+    reported = tidemill.refused(
         1, "sql", QUERY, "--http", cli_broker.http.replace("http://", "https://"), *clients(login(authority))
     )
-    assert "the TLS handshake with" in told
-    assert "check that it uses TLS" in told
+    assert "the TLS handshake with" in reported
+    assert "check that it uses TLS" in reported

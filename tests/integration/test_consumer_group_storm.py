@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.support.kafka_server import RawClient, running_kafka_server, request_part
+from tests.support.kafka_server import RawClient, request_part, running_kafka_server
 
 from tidemill.model.errors import StaleMemberEpoch
 

@@ -1,4 +1,4 @@
-"""A data directory that lost files or parts of them: nothing that is intact is deleted, and the operator is reported."""
+"""A data directory that lost files or parts of them: nothing that is intact is deleted, and errors are reported."""
 
 import json
 import shutil

@@ -59,9 +59,9 @@ class Measured:
 
 
 def produced_s(broker: Broker, client_id: str, topic: str, count: int) -> tuple[float, Measured]:
-    """How long a producer takes for so many messages, and what it was told."""
-    told = Measured()
-    made = Producer(told.settings(broker, client_id, **{"linger.ms": 0, "batch.size": MESSAGE_BYTES}))
+    """How long a producer takes for so many messages, and what it was reported."""
+    reported = Measured()
+    made = Producer(reported.settings(broker, client_id, **{"linger.ms": 0, "batch.size": MESSAGE_BYTES}))
     made.list_topics(topic, timeout=TIMEOUT_S)
     errors: list[KafkaError | None] = []
     began = time.monotonic()
@@ -71,14 +71,14 @@ def produced_s(broker: Broker, client_id: str, topic: str, count: int) -> tuple[
     took_s = time.monotonic() - began
     made.poll(0.2)
     assert errors == [None] * count
-    return took_s, told
+    return took_s, reported
 
 
 def consumed_s(broker: Broker, client_id: str, topic: str, count: int) -> tuple[float, Measured]:
-    """How long a consumer takes for so many messages, and what it was told."""
-    told = Measured()
+    """How long a consumer takes for so many messages, and what it was reported."""
+    reported = Measured()
     settings = {"group.id": client_id, "fetch.message.max.bytes": QUOTA // 2}
-    reader = Consumer(told.settings(broker, client_id, **settings))
+    reader = Consumer(reported.settings(broker, client_id, **settings))
     try:
         reader.assign([TopicPartition(topic, 0, 0)])
         began, seen = time.monotonic(), 0
@@ -89,7 +89,7 @@ def consumed_s(broker: Broker, client_id: str, topic: str, count: int) -> tuple[
             seen += 1
         took_s = time.monotonic() - began
         reader.poll(0.2)
-        return took_s, told
+        return took_s, reported
     finally:
         reader.close()
 
@@ -101,12 +101,12 @@ def test_a_producer_keeps_to_its_quota_and_another_one_does_not_notice(broker: B
     with ThreadPoolExecutor(2) as pool:
         loud = pool.submit(produced_s, broker, "loud", "loud", count)
         quiet = pool.submit(produced_s, broker, "quiet", "quiet", count)
-        loud_s, loud_told = loud.result()
-        quiet_s, quiet_told = quiet.result()
+        loud_s, loud_reported = loud.result()
+        quiet_s, quiet_reported = quiet.result()
     burst = QUOTA
     assert total - burst - MESSAGE_BYTES * 1.1 <= QUOTA * loud_s  # never faster than the quota
-    assert max(loud_told.throttled_ms) > 0
-    assert max(quiet_told.throttled_ms, default=0) == 0
+    assert max(loud_reported.throttled_ms) > 0
+    assert max(quiet_reported.throttled_ms, default=0) == 0
     assert quiet_s < loud_s / 2
 
 
@@ -114,11 +114,11 @@ def test_a_consumer_keeps_to_its_quota(broker: Broker) -> None:
     count = 4 * QUOTA // MESSAGE_BYTES
     produced_s(broker, "writer", "read", count)
     set_quotas(broker, (("client-id", "reader"),), consumer_byte_rate=QUOTA)
-    slow_s, slow_told = consumed_s(broker, "reader", "read", count)
-    fast_s, fast_told = consumed_s(broker, "other", "read", count)
+    slow_s, slow_reported = consumed_s(broker, "reader", "read", count)
+    fast_s, fast_reported = consumed_s(broker, "other", "read", count)
     assert QUOTA * slow_s >= 2.5 * QUOTA
-    assert max(slow_told.throttled_ms) > 0
-    assert max(fast_told.throttled_ms, default=0) == 0
+    assert max(slow_reported.throttled_ms) > 0
+    assert max(fast_reported.throttled_ms, default=0) == 0
     assert fast_s < slow_s / 2
 
 
@@ -126,8 +126,8 @@ def test_a_quota_of_the_user_wins_over_one_of_the_client_id(broker: Broker) -> N
     set_quotas(broker, (("user", "ANONYMOUS"), ("client-id", "both")), producer_byte_rate=100 * QUOTA)
     set_quotas(broker, (("client-id", "both"),), producer_byte_rate=1)
     try:
-        _, told = produced_s(broker, "both", "precedence", 3)
-        assert max(told.throttled_ms, default=0) == 0
+        _, reported = produced_s(broker, "both", "precedence", 3)
+        assert max(reported.throttled_ms, default=0) == 0
     finally:
         set_quotas(broker, (("user", "ANONYMOUS"), ("client-id", "both")), producer_byte_rate=None)
 
@@ -140,7 +140,7 @@ def test_too_many_new_topics_are_an_error_for_clients_that_know_it(broker: Broke
         with pytest.raises(ThrottlingQuotaExceededError) as refused:
             admin.create_topics([KafkaTopic("two", 4, 1)])
         assert refused.value.retriable
-        with pytest.raises(NodeNotReadyError):  # the client waits for as long as it was told
+        with pytest.raises(NodeNotReadyError):  # the client waits for as long as it was reported
             admin.create_topics([KafkaTopic("two", 4, 1)])
     older = AdminClient({"bootstrap.servers": address, "client.id": "creator"})  # librdkafka does not know the error
     made = older.create_topics([NewTopic("three", 4, 1)], operation_timeout=0)
@@ -149,9 +149,9 @@ def test_too_many_new_topics_are_an_error_for_clients_that_know_it(broker: Broke
 
 def test_metadata_requests_are_limited_by_the_time_that_they_take(broker: Broker) -> None:
     set_quotas(broker, (("client-id", "curious"),), request_percentage=0.01)
-    told = Measured()
-    client = Producer(told.settings(broker, "curious"))
+    reported = Measured()
+    client = Producer(reported.settings(broker, "curious"))
     for _ in range(3):
         client.list_topics(timeout=TIMEOUT_S)
     client.poll(0.3)
-    assert max(told.throttled_ms) > 0
+    assert max(reported.throttled_ms) > 0
