@@ -6,14 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.doc_pages import CLUSTER_PAGES, ROOT, TABLE_PAGES, followed_pages, names, without_spark
+from tests.support.doc_pages import (
+    CLUSTER_PAGES,
+    ROOT,
+    SECURITY_PAGES,
+    TABLE_PAGES,
+    followed_pages,
+    names,
+    without_spark,
+)
 from tests.support.doc_reader import follow_page
 
 from tidemill.testing import Broker
 
 PAGES = [page for page in followed_pages() if page in without_spark()]
 CREATED = re.compile(r"^\$ tidemill (topic|timeline) create ([\w.-]+)", re.MULTILINE)
-OTHER_BROKERS = CLUSTER_PAGES | TABLE_PAGES
+OTHER_BROKERS = CLUSTER_PAGES | TABLE_PAGES | SECURITY_PAGES
 """Pages whose brokers are started in another way, so that their names cannot collide."""
 
 

@@ -18,6 +18,8 @@ CLUSTER_PAGES = {"docs/guides/cluster.md"}
 """Pages whose commands need several brokers: tests/integration/cluster/test_pages.py runs them."""
 TABLE_PAGES = {"docs/guides/clickhouse.md"}
 """Pages whose commands need ClickHouse servers: tests/integration/test_clickhouse_servers.py runs them."""
+SECURITY_PAGES = {"docs/guides/security.md"}
+"""Pages that start brokers themselves: tests/integration/test_docs_security.py runs them."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 _HOME = re.compile(
@@ -55,7 +57,7 @@ def pages() -> list[Path]:
 
 def without_spark() -> list[Path]:
     """Every page that needs one broker and no Spark."""
-    elsewhere = SPARK_PAGES | CLUSTER_PAGES | TABLE_PAGES
+    elsewhere = SPARK_PAGES | CLUSTER_PAGES | TABLE_PAGES | SECURITY_PAGES
     return [page for page in pages() if str(page.relative_to(ROOT)) not in elsewhere]
 
 
