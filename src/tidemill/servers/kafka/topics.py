@@ -159,13 +159,16 @@ async def _delete(call: Call, quota: MutationQuota, name: str | None, topic_id: 
         if known is None:
             raise UnknownTopicOrPartition if name is not None else UnknownTopicId
         if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
-            name, topic_id = known.name, known.topic_id  # without this right, a client does not learn the name of an id
+            name, topic_id = known.name, known.topic_id
         _check_topic_or_cluster(call, Operation.DELETE, known.name)
         async with quota.spend(len(known.partitions)):
             await call.broker.topics.delete(known.name)
         call.changed("topic_deleted", topic=known.name)
     except TidemillError as caught:
         error = caught
+    if isinstance(error, TopicAuthorizationFailed) and name is None:
+        # Without the right to describe it, a client does not learn the name of an id.
+        error = TopicAuthorizationFailed(f"{call.principal} may not DELETE TOPIC {topic_id}")
     return call.part(
         "DeletableTopicResult",
         name=name,
