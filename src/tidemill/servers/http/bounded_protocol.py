@@ -15,6 +15,8 @@ from tidemill.security.core.principal import ANONYMOUS, Principal
 
 REQUEST_BYTES_MAX = 1024 * 1024
 """The most bytes of one request: its head, its body and its trailer."""
+HEAD_BYTES_MAX = 64 * 1024
+"""The most bytes of a request before its headers are complete: they are kept before the client is known."""
 RECEIVE_S = 30.0
 """The longest time from the first byte of a request, or from the connection, to the end of the request."""
 STALL_S = 60.0
@@ -34,6 +36,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._identify = identify
         self._certificate_user = ANONYMOUS
         self._received_bytes = 0
+        self._has_head = False
         self._receiving = _Deadline(self)
         self._writing = _Deadline(self)
 
@@ -58,17 +61,24 @@ class BoundedProtocol(HttpToolsProtocol):
         self._received_bytes += len(data)
         self._receiving.begin(RECEIVE_S)
         super().data_received(data)
-        if self._received_bytes > REQUEST_BYTES_MAX:
+        if self._received_bytes > (REQUEST_BYTES_MAX if self._has_head else HEAD_BYTES_MAX):
             self.transport.abort()
 
     def on_message_begin(self) -> None:
         """Note in each request who the certificate of its connection belongs to."""
         super().on_message_begin()
+        self._has_head = False
         self.scope["state"][CERTIFICATE_USER] = self._certificate_user
+
+    def on_headers_complete(self) -> None:
+        """Begin to receive a body, which may be larger."""
+        self._has_head = True
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """End the deadline of a request that has fully arrived."""
         self._received_bytes = 0
+        self._has_head = False
         self._receiving.end()
         super().on_message_complete()
 
