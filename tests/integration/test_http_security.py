@@ -35,7 +35,7 @@ from tidemill.testing import Broker
 
 ADMIN, PASSWORD = "admin", "admin-password"
 CLUSTER_SECRET = "cluster-secret"
-USERS = ("alice", "bob", "<b>eve</b>")
+USERS = ("alice", "bob", "<b>eve</b>", "name:with:colons")
 Grant = tuple[str, ResourceType, str, AclOperation]
 GRANTS: tuple[Grant, ...] = (
     ("alice", ResourceType.TOPIC, "orders", AclOperation.READ),
@@ -214,6 +214,14 @@ def test_a_session_begins_and_ends(guarded: GuardedHttp) -> None:
         assert browser.get("/api/topics").status_code == 401
 
 
+def test_a_name_may_have_what_basic_logins_cannot_send(guarded: GuardedHttp) -> None:
+    with guarded.browser() as browser:
+        page = browser.log_in("name:with:colons", "name:with:colons-password")
+        assert (page.status_code, page.url.path) == (200, "/")
+    with guarded.browser() as browser:
+        assert browser.log_in("name", "with:colons:name:with:colons-password").status_code == 401
+
+
 def test_cookies_cannot_be_read_or_sent_by_others(guarded: GuardedHttp) -> None:
     with guarded.browser() as browser:
         browser.follow_redirects = False
@@ -249,7 +257,9 @@ def test_forged_forms_are_refused(guarded: GuardedHttp) -> None:
             assert answer.status_code == 403
             assert "expired" in answer.text
         foreign = {**hidden_fields(browser.open("/login")), **login}
-        assert browser.submit("/login", foreign, origin="https://evil.example").status_code == 403
+        own = guarded.broker.http
+        for origin in ("https://evil.example", own.replace("https://", "http://"), "null", f"{own}.evil.example"):
+            assert browser.submit("/login", foreign, origin=origin).status_code == 403
         browser.log_in("alice", "alice-password")
         assert browser.submit("/logout", {}).status_code == 403
         assert browser.submit("/logout", {"token": "0" * 64}).status_code == 403
@@ -421,6 +431,50 @@ def test_a_topic_that_a_user_may_not_read_looks_like_one_that_does_not_exist(gua
     assert guarded.rows("alice", hidden) == [[0]]
     joined = "SELECT count() FROM messages AS a JOIN messages AS b ON 1 = 1 WHERE b.topic = 'secret'"
     assert guarded.rows("alice", joined) == [[0]]
+
+
+def test_topics_in_tables_of_clickhouse_are_protected_too() -> None:
+    settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "connection.failed.authentication.delay.ms": "0"}
+    flags = {"grpc": "none", "streams": "chdb:?fsync=false"}
+    with Broker(settings=settings, flags=flags, admin_password=PASSWORD) as broker:
+        kafka = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": ADMIN,
+            "sasl.password": PASSWORD,
+        }
+        admin, producer = AdminClient(kafka), Producer(kafka)
+        for future in admin.create_topics([NewTopic(name, 1, 1) for name in ("orders", "secret")]).values():
+            future.result(WAIT_S)
+        for name in ("orders", "secret"):
+            producer.produce(name, name.encode())
+        assert producer.flush(WAIT_S) == 0
+        wanted = UserScramCredentialUpsertion("alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"a")
+        admin.alter_user_scram_credentials([wanted])["alice"].result(WAIT_S)
+        binding = AclBinding(
+            ResourceType.TOPIC,
+            "orders",
+            ResourcePatternType.LITERAL,
+            "User:alice",
+            "*",
+            AclOperation.READ,
+            AclPermissionType.ALLOW,
+        )
+        admin.create_acls([binding])[binding].result(WAIT_S)
+
+        def rows(login: tuple[str, str], sql: str) -> list[list[Any]]:
+            answer = httpx.post(f"{broker.http}/api/sql", json={"sql": sql}, auth=login, timeout=WAIT_S)
+            found: list[list[Any]] = answer.json()["data"]
+            return found
+
+        for sql in (
+            "SELECT topic, offset FROM messages ORDER BY ALL",
+            "SELECT topic, value FROM messages ORDER BY ALL",
+        ):
+            every = rows((ADMIN, PASSWORD), sql)
+            assert [each[0] for each in every] == ["orders", "secret"]
+            assert rows(("alice", "a"), sql) == every[:1]
 
 
 def test_a_user_without_rights_runs_no_queries(guarded: GuardedHttp) -> None:

@@ -83,6 +83,10 @@ class RequestLogin:
         except SaslAuthenticationFailed as error:  # no guess
             self._audit.login_failed("", client_host, UNPARSED, server, str(error))
             raise
+        return await self.check(login, client_host, server)
+
+    async def check(self, login: PlainLogin | BearerLogin, client_host: str, server: str) -> RequestUser:
+        """The user of a login that did not come as a header; it raises like `user`."""
         mark = self._mark(login)
         if mark in self._known:
             return await self._check_known(login, mark, client_host, server)

@@ -4,7 +4,6 @@ A request has one login: the header `authorization`, the cookie of a session, or
 this order. Another broker of the cluster proves itself with a token.
 """
 
-from base64 import b64encode
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.authorization_header import NoLogin
 from tidemill.security.core.peer_token import PeerTokenRejected
-from tidemill.security.core.plain import check_lengths
+from tidemill.security.core.plain import PlainLogin, check_lengths
 from tidemill.security.core.principal import ANONYMOUS, Principal, user
 from tidemill.security.security import Security
 from tidemill.servers.http.bounded_protocol import CERTIFICATE_USER
@@ -27,6 +26,8 @@ from tidemill.servers.http.core.sessions import SessionTable
 
 SERVER_NAME = "http"
 AUTHORIZATION, PEER = b"authorization", b"tidemill-peer"
+LOGIN_PAGE = "LOGIN PAGE"
+"""The mechanism of a login on the login page, in the audit log."""
 ID_BYTES = 32
 LOGIN_FORM, SESSION_FORM = "login", "session"
 """The purposes of form tokens."""
@@ -109,11 +110,11 @@ class HttpLogins:
         host = str(scope["client"][0]) if scope["client"] else ""
         check_lengths(name, password)
         record = self._security.users.find(name)  # before the check: a change during the check ends the session
-        basic = b64encode(f"{name}:{password}".encode("utf-8", "surrogatepass")).decode()
-        found = await self._security.request_login.user(f"Basic {basic}", host, SERVER_NAME)
-        if record is None or found.principal != user(name):
-            raise SaslAuthenticationFailed("this user cannot log in here")
+        await self._security.request_login.check(PlainLogin(name, password), host, SERVER_NAME)
+        if record is None:
+            raise SaslAuthenticationFailed("the user was created during the login")
         self.log_out(scope)
+        self._security.audit.login_succeeded(user(name), host, LOGIN_PAGE, SERVER_NAME)
         session_id = self._token_text(ID_BYTES)
         self._sessions.open(session_id, name, record.credentials, self._steady_s())
         return OpenedSession(

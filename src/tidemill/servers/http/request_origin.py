@@ -31,11 +31,22 @@ class Refusal(NamedTuple):
 class AllowedOrigins:
     """The names and addresses by which a server may be called."""
 
-    def __init__(self, bound: str, name: str, names: Iterable[str] = (), own_names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        bound: str,
+        name: str,
+        names: Iterable[str] = (),
+        own_names: Iterable[str] = (),
+        *,
+        is_secure: bool = False,
+    ) -> None:
         """Build the lists: `bound` is the address, `name` its form in the settings, `names` are configured in addition.
 
-        `own_names` are those of this machine. They are allowed when all its addresses are bound.
+        `own_names` are those of this machine. They are allowed when all its addresses are bound. With `is_secure`,
+        pages that were loaded without TLS are foreign: anyone on the way may have written them. Without, a proxy may
+        have served them over TLS.
         """
+        self._page_schemes = {"https"} if is_secure else {"http", "https"}
         address = _address(bound)
         self._any_address = address is not None and address.is_unspecified
         self._loopback = self._any_address or (address is not None and address.is_loopback)
@@ -75,7 +86,7 @@ class AllowedOrigins:
 
     def _is_own_page(self, origin: str, host: str) -> bool:
         scheme, separator, place = origin.partition("://")
-        if not separator or scheme not in {"http", "https"}:
+        if not separator or scheme not in self._page_schemes:
             return False
         name = _host_of(place)
         return place.lower() == host.lower() or (name is not None and _matches(name, self._pages))

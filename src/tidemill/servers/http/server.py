@@ -120,7 +120,10 @@ class HttpServer:
         await asyncio.gather(*self._state.tasks, return_exceptions=True)
 
     def _callers(self) -> AllowedOrigins:
-        return AllowedOrigins(self.address[0], self._bound, self._names, [socket.gethostname()])
+        names = [socket.gethostname()]
+        return AllowedOrigins(
+            self.address[0], self._bound, self._names, names, is_secure=self._protocol.endswith("SSL")
+        )
 
     def _tend(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(RELOAD_CHECK_S, self._tend)
