@@ -327,11 +327,17 @@ CASES = [
         "BrokerService/GetMetadata",
         lambda _: streams.GetMetadataRequest(topics=["orders", "other", "missing"]),
         ((Operation.DESCRIBE, TOPIC, "orders"),),
+    ),
+    MethodCase(
+        "BrokerService/GetMetadata",
+        lambda _: streams.GetMetadataRequest(),
+        ((Operation.DESCRIBE, TOPIC, "orders"),),
         lambda reply: [each.name for each in reply.topics],
+        label="all",
     ),
     MethodCase(
         "BrokerService/Replicate",
-        lambda _: streams.ReplicateRequest(topics=["orders", "other"]),
+        lambda _: streams.ReplicateRequest(),
         ((Operation.DESCRIBE, TOPIC, "orders"),),
         lambda reply: [each.topic for each in reply.partitions],
     ),
@@ -523,6 +529,21 @@ def test_a_method_needs_each_of_its_rights(site: Site, case: MethodCase) -> None
         reply = site.ask(case.method, request)
     if case.shows is not None:
         assert set(case.shows(reply)) == {case.rights[0][2]}
+
+
+def test_of_several_topics_those_that_may_not_be_described_are_left_out(site: Site) -> None:
+    site.grant((Operation.DESCRIBE, TOPIC, "orders"))
+    names = ["other", "orders", "missing", "orders"]
+    found = site.ask("BrokerService/GetMetadata", streams.GetMetadataRequest(topics=names))
+    assert [each.name for each in found.topics] == ["orders"]
+    found = site.ask("BrokerService/Replicate", streams.ReplicateRequest(topics=names))
+    assert [each.topic for each in found.partitions] == ["orders"]
+    refusals = set()
+    for name in ("other", "missing"):
+        with pytest.raises(grpc.RpcError) as caught:
+            site.ask("BrokerService/GetMetadata", streams.GetMetadataRequest(topics=[name]))
+        refusals.add(caught.value.details().replace(name, "NAME"))
+    assert refusals == {"User:alice may not DESCRIBE TOPIC NAME"}  # this does not tell which of them exists
 
 
 def test_records_of_a_topic_that_may_not_be_read_are_not_polled(site: Site) -> None:

@@ -1,6 +1,6 @@
 """Connects commands to a broker through the Kafka client that users run in production."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -49,13 +49,20 @@ Client = Annotated[
 
 
 def broker_at(
-    bootstrap: str | None, client: list[str] | None, *, understood: Collection[str] | None = None
+    bootstrap: str | None,
+    client: list[str] | None,
+    *,
+    understood: Collection[str] | None = None,
+    check: Callable[[Mapping[str, str]], object] | None = None,
 ) -> "KafkaBroker":
-    """The broker of --bootstrap and --client. `understood` are the allowed client settings, by default the login."""
+    """The broker of --bootstrap and --client. `understood` are the allowed client settings, by default the login.
+
+    `check` rejects wrong settings; by default it is that of the Kafka client.
+    """
     from os import environ
     from pathlib import Path
 
-    from tidemill.client.kafka.options import LOGIN_NAMES
+    from tidemill.client.kafka.options import LOGIN_NAMES, parse_options
     from tidemill.pipelines.errors import WrongOption
     from tidemill.pipelines.spec.core.broker import parse_client
 
@@ -68,6 +75,7 @@ def broker_at(
             default=DEFAULT_BOOTSTRAP,
             understood=understood or LOGIN_NAMES,
             read=lambda name: Path(name).expanduser().read_text(encoding="utf-8"),
+            check=check or parse_options,
         )
     except WrongOption as error:
         raise WrongUse(str(error)) from None

@@ -83,7 +83,7 @@ def run(
     where = chosen_spark(master, remote, conf, connect=runner == DECLARATIVE, settings=loaded.spec.spark)
     existing_topics(loaded.spec.reached, [source.topic for source in loaded.spec.sources])
     timed = [sink.target for sink in loaded.spec.sinks if types[sink.kind].is_timeline]
-    existing_timelines(loaded.spec.timelines, timed)
+    existing_timelines(loaded.spec.timelines, timed, loaded.spec.client)
     from tidemill.pipelines.spark.remote import session_for
     from tidemill.pipelines.spark.sinks import start_pipeline
 

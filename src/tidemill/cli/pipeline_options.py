@@ -10,7 +10,7 @@ import typer
 from tidemill.cli.connection import broker_at, no_topic, reach
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.output import hint, remark
-from tidemill.cli.timeline_options import timeline
+from tidemill.cli.timeline_options import opened_timeline
 from tidemill.model.topics import check_topic_name
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def existing_topics(broker: "KafkaBroker", topics: list[str]) -> None:
             raise no_topic(topic)
 
 
-def existing_timelines(address: str, names: list[str]) -> None:
-    """Check that the timelines exist. Their errors say what to do."""
+def existing_timelines(address: str, names: list[str], client: Mapping[str, str]) -> None:
+    """Check that the timelines exist. Their errors say what to do. `client` has the settings for TLS and login."""
     for name in names:
-        with timeline(address, name) as opened:
+        with opened_timeline(address, client, name) as opened:
             opened.describe()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tidemill.cli import timeline_messages, timeline_work
+from tidemill.cli.connection import Client
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, say, show, show_json
@@ -39,6 +40,7 @@ def create(
         bool, typer.Option("--if-not-exists", help="Succeed if the timeline exists with the same settings.")
     ] = False,
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Create a timeline.
@@ -46,7 +48,7 @@ def create(
     Example: tidemill timeline create reminders --lease-ms 30000
     """
     settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer)
-    with timeline(address, name) as opened:
+    with timeline(address, client, name) as opened:
         found = opened.create(**settings)
     if not found.created and not if_not_exists:
         raise CommandFailed(f"timeline {name!r} already exists; use --if-not-exists to accept it")
@@ -66,6 +68,7 @@ def alter(
     body_bytes_max: BodyBytesMax = None,
     dealer: Dealer = None,
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Change settings of a timeline. Other settings stay.
@@ -75,7 +78,7 @@ def alter(
     settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer)
     if not settings:
         raise WrongUse("nothing to change; give a setting, for example --lease-ms 60000")
-    with timeline(address, name) as opened:
+    with timeline(address, client, name) as opened:
         altered = opened.alter(**settings)
     if as_json:
         show_json(_row(altered))
@@ -84,12 +87,12 @@ def alter(
 
 
 @app.command()
-def describe(name: Name, address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
+def describe(name: Name, address: Address = DEFAULT_ADDRESS, client: Client = None, as_json: Json = False) -> None:
     """Show a timeline: settings, consumers, and the number of messages in each state.
 
     Example: tidemill timeline describe reminders
     """
-    with timeline(address, name) as opened:
+    with timeline(address, client, name) as opened:
         described = opened.describe()
         counts = {status: opened.count(status) for status in ("waiting", "available", "leased")}
     if as_json:
@@ -105,13 +108,14 @@ def delete(
     name: Name,
     yes: Yes = False,
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Delete a timeline and all its messages.
 
     Example: tidemill timeline delete reminders --yes
     """
-    with timeline(address, name) as opened:
+    with timeline(address, client, name) as opened:
         opened.describe()
         confirm(f"delete {name} and all its messages?", yes=yes)
         opened.delete()

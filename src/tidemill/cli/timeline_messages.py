@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill.cli.connection import Client
 from tidemill.cli.errors import WrongUse
 from tidemill.cli.options import Json
 from tidemill.cli.output import remark, say, show, show_json, writes_unicode
@@ -50,6 +51,7 @@ def schedule(
     ] = None,
     group: Group = "",
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Schedule a message on a timeline and print its id.
@@ -64,7 +66,7 @@ def schedule(
     if message_id is not None and len(bodies) != 1:
         raise WrongUse(f"--id names one message; there are {len(bodies)}")
     key_bytes = None if key is None else key.encode()
-    with timeline(address, name, group=group) as opened:
+    with timeline(address, client, name, group=group) as opened:
         ids = opened.schedule([Message(one, due, message_id, key_bytes) for one in bodies])
     existing = [one for one in ids if one.exists_already]
     if as_json:
@@ -88,12 +90,19 @@ def _typed() -> list[bytes]:
     return [line.rstrip(b"\n") for line in sys.stdin.buffer]
 
 
-def cancel(name: Name, ids: Ids, group: Group = "", address: Address = DEFAULT_ADDRESS, as_json: Json = False) -> None:
+def cancel(
+    name: Name,
+    ids: Ids,
+    group: Group = "",
+    address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
+    as_json: Json = False,
+) -> None:
     """Cancel messages that no consumer holds.
 
     Example: tidemill timeline cancel reminders xmas
     """
-    with timeline(address, name, group=group) as opened:
+    with timeline(address, client, name, group=group) as opened:
         opened.cancel(ids)
     if as_json:
         show_json({"timeline": name, "cancelled": ids})
@@ -108,6 +117,7 @@ def move(
     at: At = None,
     group: Group = "",
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Change the due time of messages.
@@ -115,7 +125,7 @@ def move(
     Example: tidemill timeline move reminders xmas --at 2026-12-25T09:00:00Z
     """
     due = due_s(after, at)
-    with timeline(address, name, group=group) as opened:
+    with timeline(address, client, name, group=group) as opened:
         opened.move(ids, due)
     if as_json:
         show_json({"timeline": name, "moved": ids, "due": shown_time(datetime.fromtimestamp(due, UTC))})
@@ -133,13 +143,14 @@ def list_(
     end: To = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="Most messages to list.")] = 50,
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """List the messages of a timeline by due time, or all timelines.
 
     Example: tidemill timeline list reminders --status waiting
     """
-    with timeline(address, name or "") as opened:
+    with timeline(address, client, name or "") as opened:
         if name is not None:
             found = opened.messages(status, time_s(start), time_s(end), limit=limit)
             columns = ("id", "due", "status", "attempts", "key", "holder", "body")
@@ -166,13 +177,14 @@ def count(
     start: From = None,
     end: To = None,
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Count the messages of a timeline.
 
     Example: tidemill timeline count reminders --status leased
     """
-    with timeline(address, name) as opened:
+    with timeline(address, client, name) as opened:
         counted = opened.count(status, time_s(start), time_s(end))
     if as_json:
         show_json({"timeline": name, "count": counted})
@@ -187,6 +199,7 @@ def histogram(
     buckets: Annotated[int, typer.Option("--buckets", "-n", min=1, max=1_000, help="Number of bars.")] = 20,
     status: Status = None,
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Show as bars how many messages become due when. Default: the next hour.
@@ -197,7 +210,7 @@ def histogram(
     last_s = time_s(end) if end is not None else (first_s or 0) + HISTOGRAM_AHEAD_S
     if first_s is None or last_s is None or last_s <= first_s:
         raise WrongUse("--to must be after --from")
-    with timeline(address, name) as opened:
+    with timeline(address, client, name) as opened:
         bars = opened.histogram(first_s, last_s, buckets, status=status)
         total = sum(bar.count for bar in bars)
         elsewhere = 0 if total else opened.count(status)

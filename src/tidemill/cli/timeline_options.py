@@ -1,7 +1,7 @@
 """Options of the timeline commands: the address of the broker, times, and messages as rows."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,15 +41,37 @@ At = Annotated[str | None, typer.Option("--at", help="Due at this time: 2026-12-
 
 
 @contextmanager
-def timeline(address: str, name: str, *, group: str = "") -> Iterator["Timeline"]:
-    """A client of the timeline. The connection is closed with the command."""
+def timeline(address: str, client: list[str] | None, name: str, *, group: str = "") -> Iterator["Timeline"]:
+    """A client of the timeline, with the settings of --client. The connection is closed with the command."""
+    with opened_timeline(address, grpc_settings(address, client), name, group=group) as opened:
+        yield opened
+
+
+@contextmanager
+def opened_timeline(address: str, settings: Mapping[str, str], name: str, *, group: str = "") -> Iterator["Timeline"]:
+    """A client of the timeline with these settings for TLS and login."""
     from tidemill.client.timelines import Timeline
 
     with (
         reached(address),
-        Timeline(address, name, group=group, timeout_ms=TIMEOUT_MS, connect_timeout_ms=CONNECT_TIMEOUT_MS) as opened,
+        Timeline(
+            address,
+            name,
+            group=group,
+            timeout_ms=TIMEOUT_MS,
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
+            client=settings,
+        ) as opened,
     ):
         yield opened
+
+
+def grpc_settings(address: str, client: list[str] | None) -> Mapping[str, str]:
+    """The settings of --client for the gRPC server."""
+    from tidemill.cli.connection import broker_at
+    from tidemill.client.grpc_security import GRPC_CLIENT_NAMES, parse_grpc_security
+
+    return broker_at(address, client, understood=GRPC_CLIENT_NAMES, check=parse_grpc_security).client
 
 
 @contextmanager

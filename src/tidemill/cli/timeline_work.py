@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill.cli.connection import Client
 from tidemill.cli.durations import duration_ms
 from tidemill.cli.options import Json
 from tidemill.cli.output import remark, say, show_json, text_fields
@@ -16,6 +17,7 @@ from tidemill.cli.timeline_options import (
     TIMEOUT_MS,
     Address,
     Name,
+    grpc_settings,
     reached,
     shown_time,
     text_of,
@@ -38,6 +40,7 @@ def work(
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="Stop after this many messages. 0: never.")] = 0,
     idle: Annotated[str | None, typer.Option("--idle", help="Stop after this time without a message: 5s.")] = None,
     address: Address = DEFAULT_ADDRESS,
+    client: Client = None,
     as_json: Json = False,
 ) -> None:
     """Lease messages when they become due, print them with their lateness, and complete them.
@@ -46,6 +49,7 @@ def work(
     """
     from tidemill.client.timelines import AsyncTimeline
 
+    settings = grpc_settings(address, client)
     done = 0
 
     async def run() -> None:
@@ -55,7 +59,7 @@ def work(
         completions: set[asyncio.Task[None]] = set()
         idle_ms = None if idle is None else duration_ms(idle)
         async with AsyncTimeline(
-            address, name, timeout_ms=TIMEOUT_MS, connect_timeout_ms=CONNECT_TIMEOUT_MS
+            address, name, timeout_ms=TIMEOUT_MS, connect_timeout_ms=CONNECT_TIMEOUT_MS, client=settings
         ) as timeline:
             await timeline.describe()
             leases = timeline.work(

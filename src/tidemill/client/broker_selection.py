@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc.aio
 
+from tidemill.client.rpc import RpcChannel
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
@@ -17,7 +18,7 @@ _draw = random.SystemRandom()
 
 
 async def carriers(
-    channel: grpc.aio.Channel, *, topic: str = "", timeline: str = "", timeout_s: float = CHOOSE_TIMEOUT_S
+    channel: RpcChannel, *, topic: str = "", timeline: str = "", timeout_s: float = CHOOSE_TIMEOUT_S
 ) -> list[str]:
     """Return the addresses to use instead of this one, in the order to try; empty if this one will do."""
     request = wire.ChooseBrokersRequest(timeline=timeline) if timeline else wire.ChooseBrokersRequest(topic=topic)

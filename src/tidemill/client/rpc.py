@@ -15,12 +15,15 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
 
+from tidemill.client.grpc_security import GrpcSecurity
 from tidemill.client.kafka.errors import ClientError
 from tidemill.client.kafka.options import parse_addresses
+from tidemill.client.login_channel import LoginChannel
 
 CONNECT_TIMEOUT_MS = 3_000
 ERROR_KEY = "tidemill-error"
@@ -28,7 +31,11 @@ BACKOFF_MS_FIRST = 20
 BACKOFF_MS_MAX = 1_000
 MESSAGE_BYTES_MAX = 65 * 1024 * 1024
 """The largest body that a timeline can allow, plus space for its other fields."""
+METADATA_BYTES_MAX = 32 * 1024
+"""Space for a login by a large token."""
 CHANNEL_OPTIONS = (
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", BACKOFF_MS_FIRST),
@@ -45,11 +52,14 @@ FORKED = (
 )
 
 
+RpcChannel: TypeAlias = "grpc.aio.Channel | LoginChannel"
+
+
 class InUse:
     """The open channels and servers of this process."""
 
     def __init__(self) -> None:
-        self.open: weakref.WeakSet[grpc.aio.Channel | grpc.aio.Server] = weakref.WeakSet()
+        self.open: weakref.WeakSet[RpcChannel | grpc.aio.Server] = weakref.WeakSet()
         self.lost = False
         os.register_at_fork(after_in_child=self._forked)
 
@@ -60,16 +70,23 @@ class InUse:
 IN_USE = InUse()
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
+def open_channel(address: str, security: GrpcSecurity) -> RpcChannel:
     """Open a channel to a broker; it connects when it is first used."""
     if IN_USE.lost:
         raise ClientError(FORKED)
-    channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    security.check(address)
+    credentials = security.credentials()
+    plain: grpc.aio.Channel = (
+        grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        if credentials is None
+        else grpc.aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+    )
+    channel = plain if security.login is None else LoginChannel(plain, security.login)
     IN_USE.open.add(channel)
     return channel
 
 
-async def close_channel(channel: grpc.aio.Channel) -> None:
+async def close_channel(channel: RpcChannel) -> None:
     """Close a channel, and end its calls."""
     await channel.close()
     IN_USE.open.discard(channel)
@@ -98,12 +115,23 @@ def split_addresses(addresses: str | Sequence[str]) -> list[str]:
 
 def no_answer_text(error: grpc.aio.AioRpcError, address: str) -> str:
     """Return the error text of a call that no broker answered."""
-    unknown = "resolv" in (error.details() or "")
-    return (
-        f"no broker answers at {address}: the host name cannot be resolved"
-        if unknown
-        else f"no broker answers at {address}; start one with: tidemill serve"
-    )
+    details = error.details() or ""
+    if "resolv" in details:
+        return f"no broker answers at {address}: the host name cannot be resolved"
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return (
+            f"the certificate of the broker at {address} is not trusted; set ssl.ca.location to the CA that signed it"
+        )
+    if "not in peer certificate" in details or "Hostname Verification" in details:
+        return f"the certificate of the broker at {address} is for another name; connect to a name that it has"
+    if "andshake" in details:
+        return (
+            f"the TLS handshake with {address} failed; check that the server uses TLS, and whether it requires a "
+            "client certificate (ssl.certificate.location)"
+        )
+    if "ocket closed" in details:
+        return f"the server at {address} closes the connection; if it uses TLS, set security.protocol=SASL_SSL or SSL"
+    return f"no broker answers at {address}; start one with: tidemill serve"
 
 
 def error_name(error: grpc.aio.AioRpcError) -> str | None:

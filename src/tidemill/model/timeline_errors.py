@@ -86,6 +86,14 @@ class BadHandshake(TimelineError):
     """The id, the rack or a limit in the handshake is out of range."""
 
 
+class TimelineLoginFailed(TimelineError, code=58):
+    """The broker has refused the login; check user, password and token."""
+
+
+class TimelineAuthorizationFailed(TimelineError, code=29):
+    """The user may not do this with the timeline; grant the right with: tidemill acl grant"""
+
+
 class ConsumerReplaced(TimelineError):
     """Another consumer with the same id has replaced this one."""
 

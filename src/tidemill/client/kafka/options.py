@@ -150,7 +150,7 @@ def parse_options(options: Mapping[str, str]) -> ClientOptions:
         api_timeout_ms=_milliseconds(options, "default.api.timeout.ms", 60_000),
         retry_backoff_ms=_milliseconds(options, "retry.backoff.ms", 100),
         retry_backoff_max_ms=_milliseconds(options, "retry.backoff.max.ms", 1_000),
-        tls=_tls(options) if protocol.endswith("SSL") else None,
+        tls=tls_options(options) if protocol.endswith("SSL") else None,
         credentials=_credentials(options) if protocol.startswith("SASL") else None,
     )
 
@@ -176,7 +176,8 @@ def _milliseconds(options: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _tls(options: Mapping[str, str]) -> TlsOptions:
+def tls_options(options: Mapping[str, str]) -> TlsOptions:
+    """The TLS options among the options of a user."""
     trusted, own = (
         _pem_store(options, "truststore", "ssl.ca.location"),
         _pem_store(options, "keystore", "ssl.key.location"),
@@ -221,6 +222,11 @@ def _credentials(options: Mapping[str, str]) -> Credentials:
     if given not in MECHANISMS:
         why = f"; {FOREIGN[given]}" if given in FOREIGN else ""
         raise InvalidClientOption(f"sasl.mechanism: {given} is not one of {', '.join(MECHANISMS)}{why}")
+    return Credentials(given, *login_names(options))
+
+
+def login_names(options: Mapping[str, str]) -> tuple[str, str]:
+    """The user name and the password."""
     found = _jaas(options.get("sasl.jaas.config"))
     username = options.get("sasl.username", found.get("username"))
     password = options.get("sasl.password", found.get("password"))
@@ -228,7 +234,7 @@ def _credentials(options: Mapping[str, str]) -> Credentials:
         raise InvalidClientOption(
             f"the SASL login is missing; set sasl.username and sasl.password, or sasl.jaas.config: {JAAS_FORM}"
         )
-    return Credentials(given, username, password)
+    return username, password
 
 
 def _jaas(config: str | None) -> dict[str, str]:

@@ -10,6 +10,8 @@ from datetime import datetime
 from functools import partial
 from typing import Literal, Self, TypedDict, Unpack
 
+from tidemill.client.grpc_login import FetchToken
+from tidemill.client.grpc_security import parse_grpc_security
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.timelines.connection import TIMEOUT_MS, TimelineConnection
 from tidemill.client.timelines.lease import AsyncLease
@@ -96,11 +98,17 @@ class AsyncTimeline:
         group: str = "",
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        client: Mapping[str, str] | None = None,
+        token: FetchToken | None = None,
         topic: str | None = None,
     ) -> None:
         self.name = name = timeline_name(name, topic)
         self._connection = TimelineConnection(
-            address, name, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms
+            address,
+            name,
+            timeout_ms=timeout_ms,
+            connect_timeout_ms=connect_timeout_ms,
+            security=parse_grpc_security(client, token),
         )
         self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=name, id=group)
         self._workers: set[Worker] = set()

@@ -19,6 +19,7 @@ import grpc
 import grpc.aio
 
 from tidemill.client.broker_selection import carriers
+from tidemill.client.grpc_security import GrpcSecurity
 from tidemill.client.rpc import (
     BACKOFF_MS_FIRST,
     BACKOFF_MS_MAX,
@@ -26,14 +27,23 @@ from tidemill.client.rpc import (
     MESSAGE_BYTES_MAX,
     UNREACHABLE,
     Contact,
+    RpcChannel,
     close_channel,
     error_name,
     no_answer_text,
     open_channel,
     split_addresses,
 )
-from tidemill.model.errors import TidemillError
-from tidemill.model.timeline_errors import BatchTooLarge, TimelineError, UnknownSession, Unreachable, by_name
+from tidemill.model.errors import RequestTimedOut, TidemillError
+from tidemill.model.timeline_errors import (
+    BatchTooLarge,
+    TimelineAuthorizationFailed,
+    TimelineError,
+    TimelineLoginFailed,
+    UnknownSession,
+    Unreachable,
+    by_name,
+)
 from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as service
 
@@ -45,9 +55,17 @@ ANY = "-"
 
 def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
     """Return the error as the broker raised it."""
-    name = error_name(error)
+    name, details = error_name(error), error.details() or ""
+    if name == RequestTimedOut.__name__:  # too many logins at once
+        return Unreachable(details)
+    if name is not None and by_name(name) is not TimelineError:
+        return by_name(name)(details)
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        return TimelineLoginFailed(details)
+    if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+        return TimelineAuthorizationFailed(details)
     if name is not None:
-        return by_name(name)(error.details() or "")
+        return TimelineError(details)
     if error.code() in UNREACHABLE:
         return Unreachable(no_answer_text(error, address))
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -67,14 +85,16 @@ class TimelineConnection:
         *,
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        security: GrpcSecurity | None = None,
     ) -> None:
+        self.security = security or GrpcSecurity()
         self._given = split_addresses(addresses)
         self._in_use = 0
         self._timeline = timeline
         self.address = self._given[0]
         self.timeout_ms = timeout_ms
         self.contact = Contact(connect_timeout_ms)
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: RpcChannel | None = None
         self._stub: Any = None
         self._session = ""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -100,17 +120,17 @@ class TimelineConnection:
         if loop is not self._loop:
             raise TimelineError("the AsyncTimeline belongs to another event loop; open one in each event loop")
 
-    async def _open(self) -> grpc.aio.Channel:
+    async def _open(self) -> RpcChannel:
         """Open a channel to the configured broker, or to a carrier that it names."""
         self.address = self._given[self._in_use]
-        channel = open_channel(self.address)
+        channel = open_channel(self.address, self.security)
         named = await carriers(channel, timeline=self._timeline or ANY, timeout_s=self.timeout_ms / 1_000)
         if not named:
             return channel
         self.contact.made = True
         await close_channel(channel)
         self.address = named[0]
-        return open_channel(self.address)
+        return open_channel(self.address, self.security)
 
     async def switch_address(self, unreachable: str) -> None:
         """Switch to the next address, if there is one, unless another call has done so already."""

@@ -4,10 +4,11 @@ Every call waits for a coroutine of `AsyncTimeline`. Several threads may use one
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Self, Unpack
 
 from tidemill.client.background import Background
+from tidemill.client.grpc_login import FetchToken
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.timelines.aio import AsyncTimeline, Bar, Latency, SettingKeywords, Stored, TimelineDescription
 from tidemill.client.timelines.connection import TIMEOUT_MS
@@ -30,6 +31,10 @@ class Timeline:
 
     `group` names the producers that may cancel and move each other's messages. A call without an answer is retried for
     `timeout_ms`; if no broker has ever answered, for `connect_timeout_ms`. Several threads may use one instance.
+
+    `client` has settings for TLS and login with the names of Kafka clients, such as `security.protocol`,
+    `sasl.username`, `sasl.password`, `ssl.ca.location`. `token` is a function that returns a token for the login; it is
+    called again before the token expires.
     """
 
     def __init__(
@@ -40,6 +45,8 @@ class Timeline:
         group: str = "",
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        client: Mapping[str, str] | None = None,
+        token: FetchToken | None = None,
         topic: str | None = None,
     ) -> None:
         self.name = name = timeline_name(name, topic)
@@ -47,7 +54,13 @@ class Timeline:
         self._run = self._background.run
         self._async = self._background.open(
             lambda: AsyncTimeline(
-                address, name, group=group, timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms
+                address,
+                name,
+                group=group,
+                timeout_ms=timeout_ms,
+                connect_timeout_ms=connect_timeout_ms,
+                client=client,
+                token=token,
             )
         )
         self._end = self._background.ends_with(self, self._async.close)

@@ -28,9 +28,10 @@ from typing import Any
 
 import grpc.aio
 
+from tidemill.client.kafka.errors import AuthenticationFailed
 from tidemill.client.timelines.connection import TimelineConnection
 from tidemill.model.errors import TidemillError
-from tidemill.model.timeline_errors import TimelineError, UnknownMessage, Unreachable, by_name
+from tidemill.model.timeline_errors import TimelineError, TimelineLoginFailed, UnknownMessage, Unreachable, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 OPERATIONS_MAX = 1_000
@@ -109,6 +110,8 @@ class Worker:
         self._arrived = asyncio.Event()
         self._to_send = asyncio.Event()
         self._call: Any = None
+        self._was_greeted = False
+        self._was_open = False
         self._failure: TidemillError | None = None
         self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._keep_connected())
@@ -195,8 +198,8 @@ class Worker:
             try:
                 await self._one_stream()
                 attempt = 0
-            except grpc.aio.AioRpcError as error:
-                failure = self._connection.typed(error)
+            except (grpc.aio.AioRpcError, AuthenticationFailed) as error:
+                failure = self._connection.typed(error) if isinstance(error, grpc.aio.AioRpcError) else error
                 if await self._is_final(failure, began_s):
                     self._fail(failure)
                     return
@@ -208,9 +211,18 @@ class Worker:
         """Whether a retry is of no use. If no broker answers, switch to the next address."""
         if not isinstance(failure, Unreachable):
             self._connection.contact.made = True
-            return not failure.retriable
+            return not failure.retriable and not self._can_log_in_again(failure)
         await self._connection.switch_address(self._connection.address)
         return self._connection.contact.is_hopeless(began_s)
+
+    def _can_log_in_again(self, failure: TidemillError) -> bool:
+        """Whether the login ended while the stream was open, and there may be a newer token, or will be one later."""
+        login = self._connection.security.login
+        if isinstance(failure, AuthenticationFailed):
+            log.warning("token_not_fetched: %s", failure)
+            return self._was_greeted
+        is_over = self._was_open and isinstance(failure, TimelineLoginFailed)
+        return is_over and login is not None and login.renew(login.newest)
 
     async def _pause(self, length_s: float) -> None:
         with suppress(TimeoutError):
@@ -227,8 +239,10 @@ class Worker:
         self._waiting = deque(one for one in self._waiting if not one.outcome.done())
 
     async def _one_stream(self) -> None:
+        self._was_open = False
         stub = await self._connection.stub()
         reply = await stub.Handshake(self._greeting, timeout=HANDSHAKE_TIMEOUT_S)
+        self._was_greeted = True
         self._connection.contact.made = True
         if self._closing.is_set():
             return
@@ -238,6 +252,7 @@ class Worker:
         writer = asyncio.create_task(self._write(call))
         try:
             while (down := await call.read()) is not grpc.aio.EOF:
+                self._was_open = True
                 self._take(down)
             if self._closing.is_set():
                 await writer

@@ -16,10 +16,12 @@ import grpc
 import grpc.aio
 
 from tidemill.client.broker_selection import carriers
+from tidemill.client.grpc_security import GrpcSecurity
 from tidemill.client.kafka.errors import BrokerUnreachable, ClientError
 from tidemill.client.rpc import (
     UNREACHABLE,
     Contact,
+    RpcChannel,
     close_channel,
     error_name,
     no_answer_text,
@@ -45,11 +47,12 @@ def backoff_ms(attempt: int) -> int:
 class Brokers:
     """Calls to a cluster, on the event loop of the first call."""
 
-    def __init__(self, addresses: str | Sequence[str], *, connect_timeout_ms: int) -> None:
+    def __init__(self, addresses: str | Sequence[str], *, connect_timeout_ms: int, security: GrpcSecurity) -> None:
+        self._security = security
         self._given = self._addresses = split_addresses(addresses)
         self.contact = Contact(connect_timeout_ms)
         self._in_use = 0
-        self._stubs: dict[str, tuple[grpc.aio.Channel, Any]] = {}
+        self._stubs: dict[str, tuple[RpcChannel, Any]] = {}
         self._leaders: Mapping[tuple[str, int], str] = {}
 
     @property
@@ -115,9 +118,9 @@ class Brokers:
             self.contact.made = True
         raise failure
 
-    def _stub(self, address: str) -> tuple[grpc.aio.Channel, Any]:
+    def _stub(self, address: str) -> tuple[RpcChannel, Any]:
         if address not in self._stubs:
-            channel = open_channel(address)
+            channel = open_channel(address, self._security)
             self._stubs[address] = channel, generated.BrokerServiceStub(channel)
         return self._stubs[address]
 

@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self, Unpack
 
+from tidemill.client.grpc_login import FetchToken
+from tidemill.client.grpc_security import parse_grpc_security
 from tidemill.client.kafka.errors import ClientError
 from tidemill.client.progress import ConsumerProgress
 from tidemill.client.topics.brokers import Brokers, backoff_ms
@@ -69,13 +71,19 @@ class AsyncConsumer:
         addresses: str | Sequence[str] = "127.0.0.1:6174",
         group: str = "",
         topics: str | Sequence[str] = (),
+        client: Mapping[str, str] | None = None,
+        token: FetchToken | None = None,
         **options: Unpack[ConsumerKeywords],
     ) -> None:
         self.group = group
         self.topics = [topics] if isinstance(topics, str) else list(topics)
         self.options = consumer_options(group, self.topics, options)
         self.member_id = str(uuid.uuid4())
-        self._brokers = Brokers(addresses, connect_timeout_ms=self.options.connect_timeout_ms)
+        self._brokers = Brokers(
+            addresses,
+            connect_timeout_ms=self.options.connect_timeout_ms,
+            security=parse_grpc_security(client, token),
+        )
         self._progress = ConsumerProgress(
             commit_records=self.options.commit_records, commit_interval_ms=self.options.commit_interval_ms
         )

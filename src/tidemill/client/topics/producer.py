@@ -13,6 +13,8 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, Self, Unpack
 
 from tidemill.client.accumulator import Accumulator, Batch, BatchLimits, BufferedRecord, ProducerState, calls
+from tidemill.client.grpc_login import FetchToken
+from tidemill.client.grpc_security import parse_grpc_security
 from tidemill.client.kafka.errors import ClientError
 from tidemill.client.topics.brokers import CALL_TIMEOUT_MS, Brokers, backoff_ms
 from tidemill.client.topics.options import ACKS, ProducerKeywords, producer_options
@@ -75,11 +77,17 @@ class AsyncTopicProducer:
         self,
         addresses: str | Sequence[str] = "127.0.0.1:6174",
         topic: str = "",
+        client: Mapping[str, str] | None = None,
+        token: FetchToken | None = None,
         **options: Unpack[ProducerKeywords],
     ) -> None:
         self.topic = topic
         self.options = producer_options(topic, options)
-        self._brokers = Brokers(addresses, connect_timeout_ms=self.options.connect_timeout_ms)
+        self._brokers = Brokers(
+            addresses,
+            connect_timeout_ms=self.options.connect_timeout_ms,
+            security=parse_grpc_security(client, token),
+        )
         self._limits = BatchLimits(
             linger_ms=self.options.linger_ms,
             buffer_records=self.options.buffer_records,

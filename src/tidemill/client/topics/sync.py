@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Self, Unpack
 
 from tidemill.client.background import Background
+from tidemill.client.grpc_login import FetchToken
 from tidemill.client.topics.consumer import AsyncConsumer, ConsumerClosed, TopicRecord
 from tidemill.client.topics.options import ConsumerKeywords, ProducerKeywords
 from tidemill.client.topics.producer import AsyncTopicProducer, Delivery, ProducerClosed, outgoing
@@ -26,18 +27,23 @@ class TopicProducer:
     created, and `create=True`; `acks="all"` (or 1), `idempotent=True`; `linger_ms=100`, `buffer_records=1000`,
     `call_records=100`, when records are sent and how many at once; `delivery_timeout_ms=120000`;
     `connect_timeout_ms=3000` while no broker has ever answered; `metadata_refresh_ms=30000`;
-    `partitioner="consistent_random"`, librdkafka's, or "murmur2_random", Java's.
+    `partitioner="consistent_random"`, librdkafka's, or "murmur2_random", Java's. `client` has settings for TLS and
+    login with the names of Kafka clients, `token` is a function that returns a token; see `tidemill.Timeline`.
     """
 
     def __init__(
         self,
         addresses: str | Sequence[str] = "127.0.0.1:6174",
         topic: str = "",
+        client: Mapping[str, str] | None = None,
+        token: FetchToken | None = None,
         **options: Unpack[ProducerKeywords],
     ) -> None:
         self.topic = topic
         self._background = Background("tidemill-producer", ProducerClosed())
-        self._async = self._background.open(lambda: AsyncTopicProducer(addresses, topic, **options))
+        self._async = self._background.open(
+            lambda: AsyncTopicProducer(addresses, topic, client=client, token=token, **options)
+        )
         self._room = threading.BoundedSemaphore(self._async.options.backlog)
         self._end = self._background.ends_with(self, self._async.close)
 
@@ -95,7 +101,8 @@ class Consumer:
     `auto_commit=True`, `commit_records=100`, `commit_interval_ms=500`; `poll_records=100`, `poll_interval_ms=500`,
     `buffer_records=256`, how many records are fetched at once and buffered; `rebalance_timeout_ms=60000`;
     `max_handling_ms=300000`, how long one record may be handled; `connect_timeout_ms=3000` while no broker has ever
-    answered; `client_id="tidemill"`, `rack=""`.
+    answered; `client_id="tidemill"`, `rack=""`. `client` has settings for TLS and login with the names of Kafka
+    clients, `token` is a function that returns a token; see `tidemill.Timeline`.
     """
 
     def __init__(
@@ -103,10 +110,14 @@ class Consumer:
         addresses: str | Sequence[str] = "127.0.0.1:6174",
         group: str = "",
         topics: str | Sequence[str] = (),
+        client: Mapping[str, str] | None = None,
+        token: FetchToken | None = None,
         **options: Unpack[ConsumerKeywords],
     ) -> None:
         self._background = Background("tidemill-consumer", ConsumerClosed())
-        self._async = self._background.open(lambda: AsyncConsumer(addresses, group, topics, **options))
+        self._async = self._background.open(
+            lambda: AsyncConsumer(addresses, group, topics, client=client, token=token, **options)
+        )
         self._end = self._background.ends_with(self, self._async.close)
 
     def __enter__(self) -> Self:

@@ -34,5 +34,6 @@ class TimelineSink(SinkType):
         from tidemill.pipelines.spark.timeline import into_timeline, messages_of
 
         messages = messages_of(rows, run.sink.columns or {}, run.sink.key)
-        into = into_timeline(run.folder.spec.timelines, run.sink.target, run.checkpoint)
+        spec = run.folder.spec
+        into = into_timeline(spec.timelines, run.sink.target, run.checkpoint, spec.client)
         return messages.writeStream.foreachBatch(into)

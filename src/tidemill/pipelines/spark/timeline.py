@@ -38,12 +38,14 @@ def messages_of(rows: DataFrame, columns: Mapping[str, str], key: str | None) ->
     )
 
 
-def into_timeline(address: str, name: str, checkpoint: Path) -> Callable[[DataFrame, int], None]:
-    """The function for foreachBatch."""
+def into_timeline(
+    address: str, name: str, checkpoint: Path, client: Mapping[str, str]
+) -> Callable[[DataFrame, int], None]:
+    """The function for foreachBatch. `client` has the settings for TLS and login, which serve Kafka and gRPC."""
 
     def schedule(rows: DataFrame, batch: int) -> None:
         messages = to_messages(rows.toLocalIterator(), f"{query_of(checkpoint)}/{batch}")
-        with Timeline(address, name, connect_timeout_ms=RESTART_MS) as timeline:
+        with Timeline(address, name, connect_timeout_ms=RESTART_MS, client=client) as timeline:
             while waiting := list(islice(messages, MESSAGES)):
                 timeline.schedule(waiting)
 

@@ -83,12 +83,16 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def GetMetadata(self, request: wire.GetMetadataRequest, call: GrpcCall) -> wire.GetMetadataReply:  # noqa: N802
         """Return the leaders of partitions and their addresses."""
-        brokers = [
-            wire.BrokerInfo(node_id=peer.node_id, address=peer.address, rack=peer.rack)
-            for peer in self._routes.brokers()
-        ]
-        topics = [_topic(topic) for topic in self._topics(request.topics, call)]
-        return wire.GetMetadataReply(cluster_id=self._broker.cluster_id, brokers=brokers, topics=topics)
+
+        async def metadata() -> wire.GetMetadataReply:
+            brokers = [
+                wire.BrokerInfo(node_id=peer.node_id, address=peer.address, rack=peer.rack)
+                for peer in self._routes.brokers()
+            ]
+            topics = [_topic(topic) for topic in self._topics(request.topics, call)]
+            return wire.GetMetadataReply(cluster_id=self._broker.cluster_id, brokers=brokers, topics=topics)
+
+        return await answered(call, metadata)
 
     async def ChooseBrokers(self, request: wire.ChooseBrokersRequest, call: GrpcCall) -> wire.ChooseBrokersReply:  # noqa: N802
         """Return the brokers that a client should connect to, best first."""
@@ -111,13 +115,18 @@ class BrokerService(generated.BrokerServiceServicer):
         return wire.ChooseBrokersReply(choices=choices, carries=self._broker.carries)
 
     def _topics(self, names: Sequence[str], call: GrpcCall) -> list[Topic]:
-        """The topics with these names, or all that are not internal; without those that may not be described."""
+        """The topics with these names, or all that are not internal; without those that may not be described.
+
+        If none of the names may be described, this is an error, whether the topics exist or not.
+        """
         view, rights = self._broker.view, call.rights
-        if names:
-            found = [topic for name in dict.fromkeys(names) if (topic := view.topic(name)) is not None]
-        else:
-            found = sorted((topic for topic in view.topics() if not topic.internal), key=lambda topic: topic.name)
-        return [each for each in found if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, each.name)]
+        if not names:
+            visible = sorted((topic for topic in view.topics() if not topic.internal), key=lambda topic: topic.name)
+            return [each for each in visible if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, each.name)]
+        allowed = [name for name in dict.fromkeys(names) if rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+        if not allowed:
+            rights.check_topic(Operation.DESCRIBE, names[0])
+        return [topic for name in allowed if (topic := view.topic(name)) is not None]
 
     # -- producing -----------------------------------------------------------------------------------------------------
 

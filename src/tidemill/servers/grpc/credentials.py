@@ -6,21 +6,18 @@ old certificate in use. gRPC can require client certificates, but not ask for th
 This module loads `cryptography`, which takes 50 ms, so the server imports it only for TLS.
 """
 
-import re
 from typing import Any
 
 import grpc
 import structlog
-from cryptography.hazmat.primitives import serialization
 
+from tidemill.client.grpc_security import certificate_chain, private_key
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.tls import TlsFiles, server_context, tls_files
 from tidemill.servers.grpc.certificate_names import CertificateNames
 
 LISTENER = "gRPC"
-_CERTIFICATES = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\s*", re.DOTALL)
-_KEY = re.compile(rb"-----BEGIN (?:\w+ )*PRIVATE KEY-----.*?-----END (?:\w+ )*PRIVATE KEY-----\s*", re.DOTALL)
 
 log = structlog.get_logger("tidemill.tls")
 
@@ -83,18 +80,4 @@ def key_pair(files: TlsFiles) -> tuple[bytes, bytes]:
     """The private key, without its password, and the certificate chain."""
     chain = files.certificate.read_bytes()
     key = chain if files.key is None else files.key.read_bytes()
-    return _plain_key(key, files.password), b"".join(_CERTIFICATES.findall(chain))
-
-
-def _plain_key(pem: bytes, password: str | None) -> bytes:
-    found = _KEY.search(pem)
-    if found is None:
-        raise InvalidConfig(
-            f"the file of listener {LISTENER} has no private key; check ssl.keystore.location and ssl.key.location"
-        )
-    if password is None:
-        return found[0]
-    key = serialization.load_pem_private_key(found[0], password.encode())
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return private_key(key, files.password), certificate_chain(chain)

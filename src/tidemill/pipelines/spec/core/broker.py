@@ -61,6 +61,7 @@ def parse_client(
     default: str,
     understood: Collection[str],
     read: Callable[[str], str],
+    check: Callable[[Mapping[str, str]], object] = parse_options,
 ) -> KafkaBroker:
     """Parse a broker from a command line: its address and any number of settings or settings files.
 
@@ -80,7 +81,7 @@ def parse_client(
     client.pop(GROUP, None)
     broker = KafkaBroker(servers or named or default, client)
     try:
-        parse_options(broker.options)
+        check(broker.options)
     except InvalidClientOption as error:
         raise WrongOption(f"--client: {error}" if client else f"--bootstrap: {error}") from None
     return broker
