@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from tidemill.groups.core.assignors import (
     SERVER_ASSIGNORS,
+    _level_topic,
     assign_range,
     assign_round_robin,
     assign_uniform,
@@ -62,6 +63,13 @@ def test_uniform_is_even_and_moves_no_more_than_it_must(before: int, partitions:
     quota, more = divmod(partitions, after)
     possible = sorted((len(old.get(member, ())) for member in new), reverse=True)
     assert kept == sum(min(had, quota + (place < more)) for place, had in enumerate(possible))
+
+
+def test_a_topic_is_levelled_by_direct_moves() -> None:
+    shares = {"m0": {("a", index) for index in range(5)}, "m1": set()}
+    assert _level_topic("a", ["m0", "m1"], shares)
+    assert sorted(map(len, shares.values())) == [2, 3]
+    assert not _level_topic("a", ["m0", "m1"], shares)
 
 
 def test_uniform_stays_as_it_is_when_nothing_changes() -> None:

@@ -304,6 +304,13 @@ class TestStatic:
 
 
 class TestOffsets:
+    def test_an_empty_group_accepts_only_requests_without_an_epoch(self, stage: Stage) -> None:
+        stage.pulse("g", "a")
+        stage.pulse("g", "a", member_epoch=-1)
+        stage.shard.check_fetch("g", "b", -1)
+        with pytest.raises(UnknownMemberId):
+            stage.shard.check_fetch("g", "b", 0)
+
     def test_only_the_current_epoch_commits(self, stage: Stage) -> None:
         stage.pulse("g", "a")
         stage.commit("g", "a", 5)

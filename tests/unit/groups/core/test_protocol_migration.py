@@ -6,6 +6,8 @@ import pytest
 from tests.support.group_stage import Stage
 
 from tidemill.groups.core.classic_group import ClassicState
+from tidemill.groups.core.consumer_group import ConsumerGroup
+from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.subscriptions import read_assignment, write_assignment
 from tidemill.model.errors import (
     FencedInstanceId,
@@ -52,6 +54,19 @@ def follow(stage: Stage, name: str, *, keeps: bool = False) -> None:
 
 def has(stage: Stage, name: str) -> list[int]:
     return sorted(index for indexes in read_assignment(stage.client(name).assignment).values() for index in indexes)
+
+
+def test_a_group_without_a_generation_is_upgraded_by_the_first_protocol_of_its_members() -> None:
+    stage = Stage(GroupLimits(initial_rebalance_delay_ms=3_000))
+    stage.make_topic("t", 1)
+    stage.enter("g", "a")
+    assert stage.group("g").protocol is None
+    stage.pulse("g", "c")
+    stage.settle("g", "c")
+    group = stage.shard.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    assert {member.topic_names for member in group.members.values()} == {("t",)}
+    assert len(group.members) == 2
 
 
 def test_the_first_new_member_upgrades_the_group(stage: Stage) -> None:

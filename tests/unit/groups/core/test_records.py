@@ -144,6 +144,20 @@ def test_the_oldest_groups_are_read() -> None:
     )
 
 
+def test_groups_of_version_2_have_the_time_of_their_state() -> None:
+    member = (
+        "0001" + "6d" + "0001" + "63" + "0001" + "68" + "00000009" + "00001770" + "00000001" + "73" + "00000001" + "61"
+    )
+    value = (
+        "0002" + "0008" + b"consumer".hex() + "00000001" + "ffff" + "ffff" + "0000000000000007" + "00000001" + member
+    )
+    entry = decode(*encode(e.GroupEntry(e.GroupKey("g"), None))[:1], bytes.fromhex(value))
+    assert entry is not None
+    assert entry.value == e.GroupValue(
+        "consumer", 1, None, None, 7, (e.MemberSnapshot("m", None, "c", "h", 9, 6000, b"s", b"a"),)
+    )
+
+
 def test_groups_of_the_flexible_version_are_read() -> None:
     member = "026d" + "0269" + "0263" + "0268" + "00000009" + "00001770" + "0273" + "0261" + "00"
     value = "0004" + "09" + b"consumer".hex() + "00000001" + "00" + "00" + "0000000000000007" + "02" + member + "00"

@@ -111,6 +111,10 @@ def test_a_limit_is_kept_up_to_one_record_each(
     assert spent <= budget + len(backlog) * size
 
 
+def test_a_budget_for_everything_moves_nothing() -> None:
+    assert limited({A0: 0}, {A0: 15}, 33, {A0: 2.2}) == {A0: 15}, "15 * 2.2 is 33, but rounding would leave out one"
+
+
 def test_a_micro_batch_waits_until_there_is_enough_or_it_has_waited_enough() -> None:
     assert worth_a_batch(0, None, 0, 1000)
     assert worth_a_batch(1, 10, None, 1000)  # the first one
