@@ -24,7 +24,7 @@ from tidemill.records.compression import codec_of
 from tidemill.records.header import CODEC_BITS, CRC_START, HEADER_SIZE, Buffer
 
 ROWS = 10_000
-"""The number of rows per Arrow batch that Spark processes fastest (SPARK.md)."""
+"""The number of rows per Arrow batch that Spark processes fastest."""
 GROUP_BYTES_MAX = 256 * 1024 * 1024
 """The size of a group. Even with the largest batch added it is far below the 2 GiB that an Arrow array can address."""
 OnUnreadable: TypeAlias = Callable[[UnreadableBatch], None]
