@@ -465,7 +465,7 @@ def test_a_transactional_batch_without_its_id_is_refused(stage: Stage) -> None:
 
 @pytest.mark.parametrize("user", ["mallory", "admin"])
 @pytest.mark.parametrize("api", ["Fetch", "ListOffsets", "OffsetForLeaderEpoch", "Fetch of a debugger"])
-def test_nobody_fetches_as_a_replica(stage: Stage, user: str, api: str) -> None:
+def test_no_client_fetches_as_a_replica(stage: Stage, user: str, api: str) -> None:
     """A super user is no broker: a fetch as a follower could move the high watermark (CVE-2018-1288)."""
     made = {
         "Fetch": fetch("shared", replica_id=1, max_wait=1_000),
