@@ -1,4 +1,4 @@
-"""What other brokers got wrong, asked of tables, too."""
+"""Bugs of other brokers, tested on tables."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What other brokers got wrong, asked of this one by the clients that found it."""
+"""Bugs of other brokers, tested with the clients that found them."""
 
 import re
 import subprocess

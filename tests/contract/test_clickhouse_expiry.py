@@ -1,4 +1,4 @@
-"""Rows that the engine lets expire by itself, also while no broker runs: what the next one must still know."""
+"""Rows that the engine expires by itself, also while no broker runs. The next broker must still know their offsets."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What only a server can do wrong: many brokers at once, restarts, a schema from the future."""
+"""Faults of a store on a server: many brokers at once, restarts, a newer schema."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A visit to PostgreSQL: who answers, and what is there; nothing is changed."""
+"""A check of PostgreSQL: which server answers, and which schema it has; nothing is changed."""
 
 import pytest
 from tests.support.postgres import Postgres

@@ -1,4 +1,4 @@
-"""Whatever bytes come, the batch code answers with records or with one of three errors, within bounds."""
+"""For any bytes, the batch code returns records or raises one of three errors, within bounds."""
 
 import os
 import random

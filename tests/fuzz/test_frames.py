@@ -1,4 +1,4 @@
-"""Frames from nowhere: whatever comes, the connection ends or gets an answer, and the broker serves the next client."""
+"""Random frames: the connection is closed or gets a response, and the broker serves the next client."""
 
 import asyncio
 import contextlib

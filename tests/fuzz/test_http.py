@@ -1,4 +1,4 @@
-"""Bytes from nowhere at the HTTP server: each connection gets an answer or its end, and the next client is served."""
+"""Random bytes at the HTTP server: each connection gets a response or is closed, and the next client is served."""
 
 import asyncio
 import contextlib

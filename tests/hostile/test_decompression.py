@@ -1,4 +1,4 @@
-"""Small batches that stand for much: truncated streams and bombs of every codec, on topics that open batches."""
+"""Small batches that decompress to many bytes: truncated streams and bombs of every codec."""
 
 import zlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of topic changes: what was answered holds, what was not is one or the other, never half."""
+"""kill -9 in the middle of topic changes: an acknowledged change is there, any other is there whole or not at all."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""Brokers that die or are paused while others share their servers: partitions and groups go on elsewhere.
+"""Brokers that are killed or paused while others share their servers: other brokers take over partitions and groups.
 
 Two brokers agree by a real etcd; two servers own ranges of partitions (tests/support/clickhouse_front.py).
 """

@@ -1,4 +1,4 @@
-"""Groups on two ClickHouse servers, each of them killed in turn: groups of the other one go on."""
+"""Groups on two ClickHouse servers, each of them killed in turn: groups of the other one continue."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Streams on two servers of ClickHouse that own ranges of partitions, and what happens when one of them misbehaves.
+"""Streams on two servers of ClickHouse that own ranges of partitions, and the behaviour when one of them fails.
 
 The servers are HTTP front ends of the embedded engine (tests/support/clickhouse_front.py), each in its own process.
 """

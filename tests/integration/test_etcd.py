@@ -1,4 +1,4 @@
-"""Coordination on a real etcd whose members die, stand still and forget their history."""
+"""Coordination on a real etcd whose members are killed, paused and compacted."""
 
 import asyncio
 import time

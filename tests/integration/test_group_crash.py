@@ -1,4 +1,4 @@
-"""Groups over kill -9 of the broker: what was acknowledged is there, members go on, nothing committed comes back."""
+"""Groups after kill -9 of the broker: acknowledged commits are there, members continue, and no offset goes back."""
 
 import random
 import struct

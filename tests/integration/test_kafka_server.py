@@ -1,4 +1,4 @@
-"""The Kafka server with clients that people use: what `tests/compat` does not ask of them."""
+"""The Kafka server with common clients, in cases that `tests/compat` does not cover."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The parallel consumer when things go wrong: handlers, processes, brokers, limits, and people in a hurry."""
+"""Failures of the parallel consumer: handlers, processes, brokers, limits, and impatient users."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The parallel consumer in every kind of group: members come and go while they work, and nothing is lost."""
+"""The parallel consumer in every kind of group: members join and leave while they work, and nothing is lost."""
 
 import threading
 import time

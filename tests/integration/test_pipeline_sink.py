@@ -1,5 +1,6 @@
-"""The sink without Spark, at a real broker: drivers that die at every step of the protocol and come back with other
-tasks, drivers that come back from the dead, tasks that fail. Every row is there once.
+"""The sink without Spark, at a real broker: every row is there once, whatever fails.
+
+Drivers are killed at every step of the protocol and restarted with other tasks, old drivers continue, and tasks fail.
 
 TIDEMILL_TEST_SERVERS=host:port runs them against another broker, such as Apache Kafka.
 """

@@ -1,4 +1,4 @@
-"""Batches with a right CRC and wrong records: what a broker refuses, and how readers get past what it cannot."""
+"""Batches with a right CRC and wrong records: which ones a broker refuses, and how readers skip the others."""
 
 import json
 import logging

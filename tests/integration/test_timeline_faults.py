@@ -1,4 +1,4 @@
-"""Timelines when things break: the broker is killed, a worker is stopped past its lease, PostgreSQL crashes.
+"""Failures of timelines: the broker is killed, a worker is stopped past its lease, PostgreSQL crashes.
 
 The rules that must hold through all of it are in `timeline_load.py`; what a clock does that is set is in
 `test_timeline_jumps.py`.

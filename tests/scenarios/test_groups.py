@@ -1,4 +1,4 @@
-"""Group scenarios in text: a command after `>`, what must come of it on the lines below.
+"""Group scenarios in text: a command after `>`, the expected result on the lines below.
 
 Classic groups (the group is always `g`):
 > join NAME [version=N] [instance=I] [protocols=P,Q] [topics=T,U] [type=T] [session=MS] [rebalance=MS]

@@ -1,4 +1,4 @@
-"""Transaction scenarios in text: a command after `>`, what must come of it on the lines below.
+"""Transaction scenarios in text: a command after `>`, the expected result on the lines below.
 
 > init ID [timeout=MS] [as PID/EPOCH]      an identity, or an error
 > add ID PID/EPOCH PARTITION...            ok, or an error

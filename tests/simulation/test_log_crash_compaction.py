@@ -1,4 +1,4 @@
-"""Compaction stopped at every operation of the disk: the table that the log stands for is never wrong.
+"""Compaction stopped at every operation of the disk: the table that the log contains is never wrong.
 
 Keyed records and transactions are written, compaction runs on the way; one operation of the disk kills the process.
 The next start must give for every key the last promised value or a later one, and no record of an aborted

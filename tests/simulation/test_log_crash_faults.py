@@ -1,4 +1,4 @@
-"""Damage, full disks, failed flushes and slow disks: what the log says, and what it never does."""
+"""Damage, full disks, failed flushes and slow disks: the errors of the log, and the data that it never loses."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A cut costs what is cut: what lies before it is not read again, and producers are as they were."""
+"""Truncation costs only what is removed: earlier records are not read again, and the state of producers is right."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""All replicas lose their power at once: what was acknowledged is there, what was dropped does not come back."""
+"""All replicas lose their power at once: acknowledged records are there, and dropped records do not return."""
 
 import asyncio
 from random import Random

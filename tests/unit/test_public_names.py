@@ -1,4 +1,4 @@
-"""What users import, and that importing it costs little."""
+"""The names that users import, and the cost of the import."""
 
 import inspect
 import subprocess

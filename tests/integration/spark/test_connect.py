@@ -1,4 +1,4 @@
-"""Whole commands of pipelines on Spark elsewhere: a Spark Connect server, a standalone master with a worker, YARN."""
+"""Whole commands of pipelines on a remote Spark: a Spark Connect server, a standalone master with a worker, YARN."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Drivers that are killed in the middle of a micro-batch, each with its JVM, with SIGKILL; the next one goes on.
+"""Drivers that are killed in the middle of a micro-batch, each with its JVM, with SIGKILL; the next driver continues.
 
 Two rows of drivers work side by side, one on a topic and one on a lake. The next driver of each row has its session
 ready before the one at work is killed. Starting a JVM is what takes the time, so the first driver leaves its loaded

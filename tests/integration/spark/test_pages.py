@@ -1,4 +1,4 @@
-"""The pages about pipelines do what they say. Their commands run in this process, on the session that is there."""
+"""The pages about pipelines do what they say. Their commands run in this process, on the shared session."""
 
 from pathlib import Path
 

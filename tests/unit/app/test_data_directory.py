@@ -1,4 +1,4 @@
-"""A data directory says whose it is, before anything in it is touched."""
+"""A data directory names its owner, before anything in it is changed."""
 
 import json
 from pathlib import Path

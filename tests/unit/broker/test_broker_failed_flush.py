@@ -1,4 +1,4 @@
-"""A flush that fails ends the whole data directory, and the broker says what to do."""
+"""A flush that fails closes the whole data directory, and the broker names the next step."""
 
 import errno
 import os

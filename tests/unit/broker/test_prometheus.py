@@ -1,4 +1,4 @@
-"""What is counted is what Prometheus reads."""
+"""Prometheus reads what the broker counts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The checker of the chaos runs finds what it is there to find."""
+"""The checker of the chaos runs finds every kind of error."""
 
 import pytest
 from tests.chaos.history import ABORTED, History, Read, Sent, stalls

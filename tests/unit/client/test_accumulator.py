@@ -1,4 +1,4 @@
-"""The producer's buffer: who goes where, when batches leave, and what holds whatever the network does."""
+"""The producer's buffer: partitions, when batches are sent, and the order that holds for any network."""
 
 from collections import defaultdict
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Clients spread over the brokers that they are given as the weights say."""
+"""Clients choose brokers by their weights."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""How far a consumer has come: what is handed out, what counts as handled, what may be committed."""
+"""The progress of a consumer: which records are returned, handled, and may be committed."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""One overseer decides: another does when it is lost, and what it decides too late is not written."""
+"""One overseer is the controller. Another takes over when it is lost, and its late decisions are not written."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What two damaged copies of the coordination journal still say together."""
+"""Two damaged copies of the coordination journal, read together."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Local coordination: what was answered is there after any crash."""
+"""Local coordination: acknowledged writes are there after any crash."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Transactions whose coordinator is another broker: who is asked, and who is refused."""
+"""Transactions whose coordinator is another broker: which broker is asked, and which is refused."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Mutations: each kind changes one thing, and what is left alone is left alone."""
+"""Mutations: each kind changes one thing, and nothing else changes."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Reading: round trips, other people's batches, and bytes that lie."""
+"""Reading: round trips, batches of other clients, and damaged bytes."""
 
 import io
 from datetime import UTC, datetime, timedelta

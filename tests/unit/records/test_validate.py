@@ -181,7 +181,7 @@ def test_the_quick_check_passes_nothing_that_a_reader_refuses(records: list[NewR
         assert len(list(read_records(batch))) == len(records)
 
 
-@pytest.mark.parametrize("count", [64, 65, 8_192, 8_193, 2**20 + 2])
+@pytest.mark.parametrize("count", [64, 65, 8_192, 8_193, 20_000, 2**20 + 2])
 def test_offset_deltas_of_every_width_are_checked(count: int) -> None:
     batch = build_batch([NewRecord(None, None, (), 1)] * count)
     check_records(batch)

@@ -1,4 +1,4 @@
-"""Fetchers of replicas: over a real connection, and with partitions that come and go."""
+"""Fetchers of replicas: over a real connection, and with partitions that are added and removed."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""What a partition does by time waits while the clock is in doubt: producers, compaction, removed files."""
+"""Work by time waits while the clock is in doubt: producers, compaction, removed files."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""The whole dispatcher from a seed: consumers that come, go, stop and answer late, a store that fails, clocks.
+"""The whole dispatcher from a seed: consumers that connect, leave, stop and answer late, a store that fails, clocks.
 
 What must hold: nothing early (by the true clock, unless the wall clock was set), never two live leases on one message,
 a stale token is refused, and every message is delivered in the end.

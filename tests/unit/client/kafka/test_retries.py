@@ -1,4 +1,4 @@
-"""How long a call goes on."""
+"""How long a call is retried."""
 
 import pytest
 

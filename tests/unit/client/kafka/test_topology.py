@@ -1,4 +1,4 @@
-"""Who leads what, after answers to Metadata."""
+"""The leaders of partitions, after responses to Metadata."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Listeners that are no Kafka brokers, by what they say first."""
+"""Listeners that are not Kafka brokers, recognized by their first bytes."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Who leads, and who counts as in sync: every rule by itself, and none that can be broken by any order of events."""
+"""Leaders and in-sync sets: every rule by itself, and all of them on random orders of events."""
 
 from dataclasses import replace
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Groups against a model: members that come, go, die and lag in any order, journals that refuse, crashes in between.
+"""Groups against a model: members that join, leave, fail and lag in any order, journals that fail, crashes in between.
 
 Classic groups: one leader, generations that only grow in the journal, no waiting member is forgotten, and a committed
 offset that only a current member moves. Consumer groups: no partition is ever with two members, by the broker's books

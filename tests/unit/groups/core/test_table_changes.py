@@ -1,4 +1,4 @@
-"""What of groups is written to tables: changes, old signs of life, goodbyes, and nothing twice."""
+"""Rows of groups in tables: changes, heartbeats, leaves, and nothing twice."""
 
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
 from tidemill.groups.core.table_changes import GONE, HEARTBEAT_MS, NANOSECONDS, Recording

@@ -1,4 +1,4 @@
-"""Queries that end, fail, die or lose their Spark; errors in one line."""
+"""Queries that end, fail, or lose their Spark; errors in one line."""
 
 from typing import Any
 

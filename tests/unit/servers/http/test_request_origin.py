@@ -1,4 +1,4 @@
-"""Who may use the HTTP server: names, addresses, and pages of other sites."""
+"""Which requests the HTTP server accepts: names, addresses, and pages of other sites."""
 
 import pytest
 

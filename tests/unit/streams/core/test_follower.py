@@ -1,4 +1,4 @@
-"""Where a follower's log is another one than its leader's, and how it comes back: by epochs, never by a watermark."""
+"""Where a follower's log differs from its leader's, and how it is truncated: by epochs, never to a watermark."""
 
 from random import Random
 

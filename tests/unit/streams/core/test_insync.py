@@ -1,4 +1,4 @@
-"""Who is in sync, and how far a partition is committed: each rule, and all of them on random histories."""
+"""In-sync replicas and the high watermark: each rule, and all of them on random histories."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Leader and followers of one partition, without a network: what is copied, when it counts, what is cut."""
+"""Leader and followers of one partition, without a network: what is copied, when it is committed, what is truncated."""
 
 import asyncio
 from collections.abc import AsyncIterator

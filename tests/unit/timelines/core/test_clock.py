@@ -1,4 +1,4 @@
-"""The store's clock: it never jumps and never goes back, whatever the wall clock does."""
+"""The store's clock: it never jumps and never goes back, for any change of the wall clock."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Windows: when a deal changes, and who works meanwhile."""
+"""Windows: when a deal changes, and which consumers work until then."""
 
 from tidemill.timelines.core.dealer import DealtConsumer
 from tidemill.timelines.core.timeline import DealerKind

@@ -1,4 +1,4 @@
-"""What only a file can do wrong: damage, other versions, other programs, power cuts and failing commits."""
+"""Faults of a store in a file: damage, other versions, other programs, power cuts and failing commits."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""The rows of messages that are gone are removed, all of them, and none that is not."""
+"""The rows of deleted messages are removed, all of them, and no others."""
 
 import asyncio
 import random
