@@ -23,7 +23,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def broker(authority: Authority) -> Iterator[Broker]:
-    settings = {"tidemill.http.security": "SSL", "ssl.keystore.location": authority.issue("/CN=broker", "broker")}
+    settings = {
+        "tidemill.http.security": "SSL",
+        "listener.name.http.ssl.keystore.location": authority.issue("/CN=broker", "broker"),
+    }
     with Broker(settings=settings, flags={"grpc": "none"}) as running:
         yield running
 

@@ -6,7 +6,7 @@ import structlog
 
 from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.listeners import authenticates, has_authentication, is_local, server_protocol
+from tidemill.model.listeners import GRPC, HTTP, authenticates, has_authentication, is_local, server_security
 from tidemill.security.authenticator import OAUTHBEARER
 from tidemill.security.core.oauth import check_keys_url
 from tidemill.security.users import Users
@@ -90,11 +90,6 @@ def _anonymous(settings: Settings) -> Iterator[tuple[str, Address]]:
     for each in settings.listeners:
         if not authenticates(each.protocol, broker.of_listener(each.name)):
             yield "kafka", each.bind
-    asked = {
-        "grpc": (settings.grpc, broker.security.tidemill_grpc_security),
-        "http": (settings.http, broker.security.tidemill_http_security),
-    }
-    for name, (address, protocol) in asked.items():
-        effective = server_protocol(protocol, broker, settings.listeners)
-        if address is not None and not authenticates(effective, broker.security):
+    for name, address in ((GRPC, settings.grpc), (HTTP, settings.http)):
+        if address is not None and not server_security(name, broker, settings.listeners).authenticates:
             yield name, address

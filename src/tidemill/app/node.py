@@ -37,7 +37,14 @@ from tidemill.cluster.core.registration import Endpoint
 from tidemill.cluster.interface import Coordination
 from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig, TidemillError
-from tidemill.model.listeners import ListenerSpec, inter_broker_listener, is_wildcard, server_protocol
+from tidemill.model.listeners import (
+    HTTP,
+    ListenerSpec,
+    ServerSecurity,
+    inter_broker_listener,
+    is_wildcard,
+    server_security,
+)
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.server import HttpServer
@@ -122,24 +129,19 @@ class Node:
         kafka = str(self.kafka or "none")
         if self.settings.broker.security.listeners:
             kafka = ",".join(f"{name}://{address}" for name, address in self.listening.items())
-        http = (self.http_url if self._has_https else self.http) or "none"
+        http = (self.http_url if self.http_security.uses_tls else self.http) or "none"
         line = f"tidemill ready kafka={kafka} grpc={self.grpc or 'none'} http={http}"
         return f"{line} allow.anonymous=true" if self.settings.broker.security.allow_anonymous else line
 
     @property
-    def http_security(self) -> str:
-        """The security protocol of the HTTP server."""
-        settings = self.settings
-        return server_protocol(settings.broker.security.tidemill_http_security, settings.broker, settings.listeners)
+    def http_security(self) -> ServerSecurity:
+        """The security of the HTTP server."""
+        return server_security(HTTP, self.settings.broker, self.settings.listeners)
 
     @property
     def http_url(self) -> str | None:
         """The URL of the console."""
-        return None if self.http is None else f"http{'s' if self._has_https else ''}://{self.http}"
-
-    @property
-    def _has_https(self) -> bool:
-        return self.http_security.endswith("SSL")
+        return None if self.http is None else f"http{'s' if self.http_security.uses_tls else ''}://{self.http}"
 
     async def ask(self, sql: str, form: str, skip_unreadable: bool, rights: ClientRights) -> bytes:
         """The result of an SQL query of a client; the query executor is loaded with the first query."""
@@ -341,7 +343,7 @@ class Node:
                 self.ask,
                 self.state_table,
                 names=self._http_names(),
-                protocol=self.http_security,
+                security=self.http_security,
             )
             self.http = await self._open("http", console, settings.http, console.start)
 

@@ -16,7 +16,7 @@ from tidemill.app.engines import Tables
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.listeners import inter_broker_listener, server_protocol
+from tidemill.model.listeners import HTTP, inter_broker_listener, server_security
 from tidemill.query_engine.confinement import is_supported
 from tidemill.query_engine.process import (
     Allowance,
@@ -172,8 +172,13 @@ def peer_access(broker: BrokerNode) -> PeerAccess:
         return peer_context(settings.of_listener(listener.name), listener.name)
 
     def http_tls() -> ssl.SSLContext | None:
-        protocol = server_protocol(settings.security.tidemill_http_security, settings, listeners)
-        return peer_context(settings.security, "http") if protocol.endswith("SSL") else None
+        http = server_security(HTTP, settings, listeners)
+        if not http.uses_tls:
+            return None
+        context = peer_context(http.settings, HTTP)
+        # A CA of its own signs brokers only. Any site can have a certificate of the system's CAs.
+        context.check_hostname = not http.settings.ssl_truststore_location
+        return context
 
     return PeerAccess(broker.security.peers, lambda: broker.cluster_secret, kafka_tls, http_tls)
 

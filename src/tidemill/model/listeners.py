@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidemill.model.addresses import WILDCARD_HOSTS, Address, parse_address
 from tidemill.model.broker_settings import BrokerSettings
@@ -16,6 +17,8 @@ from tidemill.model.errors import InvalidConfig
 from tidemill.model.security_settings import AUTO, SECURITY_PROTOCOLS, SecuritySettings
 
 PLAINTEXT = "PLAINTEXT"
+GRPC, HTTP = "grpc", "http"
+"""The servers next to the Kafka listeners."""
 LISTENERS_MAX = 32
 _NAME = re.compile(r"[A-Z0-9_.-]{1,64}")
 _ALL_INTERFACES = "0.0.0.0"  # noqa: S104 -- the operator has asked for it
@@ -86,14 +89,36 @@ def has_authentication(settings: BrokerSettings, listeners: Iterable[ListenerSpe
     return any(authenticates(each.protocol, settings.of_listener(each.name)) for each in listeners)
 
 
-def server_protocol(asked: str, settings: BrokerSettings, listeners: Iterable[ListenerSpec]) -> str:
-    """The security protocol of the gRPC or HTTP server: `auto` requires logins as soon as a Kafka listener does."""
+class ServerSecurity(NamedTuple):
+    """The security of the gRPC or HTTP server."""
+
+    protocol: str
+    settings: SecuritySettings
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether clients must prove who they are."""
+        return authenticates(self.protocol, self.settings)
+
+
+def server_security(server: str, settings: BrokerSettings, listeners: Iterable[ListenerSpec]) -> ServerSecurity:
+    """The security of the server `grpc` or `http`, whose own settings are `listener.name.{server}.*`.
+
+    The protocol `auto` requires logins as soon as a Kafka listener does.
+    """
+    own = settings.of_listener(server)
+    asked = {GRPC: own.tidemill_grpc_security, HTTP: own.tidemill_http_security}[server]
     if asked != AUTO:
-        return asked
+        return ServerSecurity(asked, own)
     if not has_authentication(settings, listeners):
-        return PLAINTEXT
-    has_certificate = settings.security.ssl_keystore_location or settings.security.ssl_certificate_location
-    return "SASL_SSL" if has_certificate else "SASL_PLAINTEXT"
+        return ServerSecurity(PLAINTEXT, own)
+    has_certificate = own.ssl_keystore_location or own.ssl_certificate_location
+    return ServerSecurity("SASL_SSL" if has_certificate else "SASL_PLAINTEXT", own)
 
 
 def is_authorizer_on(settings: BrokerSettings, listeners: Iterable[ListenerSpec]) -> bool:

@@ -196,14 +196,16 @@ SECURITY_SETTINGS = (
         "tidemill.grpc.security",
         SettingKind.STRING,
         AUTO,
-        "Security protocol of the gRPC server; auto requires logins as soon as a Kafka listener does.",
+        "Security protocol of the gRPC server; auto requires logins as soon as a Kafka listener does. The server has "
+        "the ssl.* settings of the broker, or its own as listener.name.grpc.ssl.*.",
         choices=(AUTO, *SECURITY_PROTOCOLS),
     ),
     Setting(
         "tidemill.http.security",
         SettingKind.STRING,
         AUTO,
-        "Security protocol of the HTTP server; auto requires logins as soon as a Kafka listener does.",
+        "Security protocol of the HTTP server; auto requires logins as soon as a Kafka listener does. The server has "
+        "the ssl.* settings of the broker, or its own as listener.name.http.ssl.*.",
         choices=(AUTO, *SECURITY_PROTOCOLS),
     ),
     Setting(

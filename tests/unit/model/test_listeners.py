@@ -11,7 +11,7 @@ from tidemill.model.listeners import (
     inter_broker_listener,
     is_authorizer_on,
     parse_listeners,
-    server_protocol,
+    server_security,
 )
 
 HERE = Address("127.0.0.1", 9092)
@@ -88,6 +88,22 @@ def test_one_listener_with_logins_turns_on_the_rest(given: dict[str, str], on: b
     settings = broker_settings.parse({name.replace("_", "."): value for name, value in given.items()})
     every = parse_listeners(settings.security, HERE, None)
     assert is_authorizer_on(settings, every) is on
-    assert server_protocol("auto", settings, every) == protocol
-    assert server_protocol("SSL", settings, every) == "SSL"
+    for server in ("grpc", "http"):
+        assert server_security(server, settings, every).protocol == protocol
     assert has_authentication(settings, every) is (protocol != "PLAINTEXT")
+
+
+def test_a_server_has_settings_of_its_own() -> None:
+    settings = broker_settings.parse(
+        {
+            "tidemill.http.security": "SSL",
+            "tidemill.grpc.security": "SASL_SSL",
+            "ssl.client.auth": "required",
+            "listener.name.http.ssl.client.auth": "requested",
+            "listener.name.http.ssl.keystore.location": "web.pem",
+        }
+    )
+    grpc, http = (server_security(server, settings, ()) for server in ("grpc", "http"))
+    assert (grpc.protocol, grpc.uses_tls, grpc.authenticates) == ("SASL_SSL", True, True)
+    assert (http.protocol, http.uses_tls, http.authenticates) == ("SSL", True, False)
+    assert (grpc.settings.ssl_keystore_location, http.settings.ssl_keystore_location) == ("", "web.pem")

@@ -15,7 +15,7 @@ import grpc.aio
 from tidemill.broker.broker import BrokerNode
 from tidemill.client.rpc import IN_USE
 from tidemill.cluster.core.registration import Endpoint
-from tidemill.model.listeners import server_protocol
+from tidemill.model.listeners import GRPC, server_security
 from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
 from tidemill.servers.grpc.broker_service import BrokerService
@@ -55,12 +55,11 @@ class GrpcServer:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
         self._server: grpc.aio.Server | None = None
-        settings = broker.settings
-        protocol = server_protocol(settings.security.tidemill_grpc_security, settings, broker.identity.listeners)
-        certificate = self._certificate = _certificate(settings.security) if protocol.endswith("SSL") else None
+        security = server_security(GRPC, broker.settings, broker.identity.listeners)
+        certificate = self._certificate = _certificate(security.settings) if security.uses_tls else None
         self._login = GrpcLogin(
             broker.security,
-            requires_login=protocol.startswith("SASL_"),
+            requires_login=security.protocol.startswith("SASL_"),
             names=None if certificate is None else certificate.names(),
         )
         credentials = None if certificate is None else certificate.channel_credentials

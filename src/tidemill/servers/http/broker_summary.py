@@ -8,7 +8,7 @@ from tidemill.broker.health import DISK_FULL, cluster_health, notes_of
 from tidemill.clocks.watch import TRUSTED
 from tidemill.cluster.core.image import Topic
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
-from tidemill.model.listeners import authenticates, server_protocol
+from tidemill.model.listeners import GRPC, HTTP, authenticates, server_security
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.timelines.core.timeline import resource_of
@@ -89,13 +89,10 @@ def security_of(broker: BrokerNode) -> list[dict[str, Any]]:
         }
         for each in listeners
     ]
-    asked = {"grpc": settings.security.tidemill_grpc_security, "http": settings.security.tidemill_http_security}
-    for name, protocol in asked.items():
-        if getattr(broker.membership.registration, name) is None:
-            continue
-        effective = server_protocol(protocol, settings, listeners)
-        authenticated = authenticates(effective, settings.security)
-        servers.append({"server": name, "protocol": effective, "authenticates": authenticated})
+    for name in (GRPC, HTTP):
+        if getattr(broker.membership.registration, name) is not None:
+            found = server_security(name, settings, listeners)
+            servers.append({"server": name, "protocol": found.protocol, "authenticates": found.authenticates})
     return servers
 
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from starlette.types import Scope
 
 from tidemill.model.errors import SaslAuthenticationFailed
-from tidemill.model.listeners import authenticates
-from tidemill.model.security_settings import SecuritySettings
+from tidemill.model.listeners import HTTP, ServerSecurity
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.authorization_header import NoLogin
 from tidemill.security.core.peer_token import PeerTokenRejected
@@ -24,7 +23,6 @@ from tidemill.servers.http.core.cookies import cookie_header, cookie_name, cooki
 from tidemill.servers.http.core.form_tokens import ATTEMPT_S, LoginAttempt, form_token, is_form_token, parse_attempt
 from tidemill.servers.http.core.sessions import SessionTable
 
-SERVER_NAME = "http"
 AUTHORIZATION, PEER = b"authorization", b"tidemill-peer"
 LOGIN_PAGE = "LOGIN PAGE"
 """The mechanism of a login on the login page, in the audit log."""
@@ -54,7 +52,7 @@ class OpenedSession(NamedTuple):
 
 
 class HttpLogins:
-    """The logins of one HTTP server with this security protocol.
+    """The logins of one HTTP server.
 
     `token_text` makes random text of a number of bytes, `steady_s` is a clock that cannot be set.
     """
@@ -62,22 +60,21 @@ class HttpLogins:
     def __init__(
         self,
         security: Security,
-        settings: SecuritySettings,
-        protocol: str,
+        server: ServerSecurity,
         port: int,
         *,
         token_text: Callable[[int], str],
         steady_s: Callable[[], float],
     ) -> None:
-        self.protocol = protocol
-        self.is_secure = protocol.endswith("SSL")
-        self.accepts_passwords = protocol.startswith("SASL_")
-        self.requires_login = authenticates(protocol, settings)
+        self.protocol = server.protocol
+        self.is_secure = server.uses_tls
+        self.accepts_passwords = server.protocol.startswith("SASL_")
+        self.requires_login = server.authenticates
         self._security = security
         self._token_text = token_text
         self._steady_s = steady_s
         self._key = token_text(ID_BYTES).encode()
-        self._lifetime_s = settings.tidemill_http_session_ms // 1000
+        self._lifetime_s = server.settings.tidemill_http_session_ms // 1000
         self._sessions = SessionTable(self._lifetime_s)
         self._session_cookie = cookie_name("session", port, is_secure=self.is_secure)
         self._attempt_cookie = cookie_name("login", port, is_secure=self.is_secure)
@@ -95,7 +92,7 @@ class HttpLogins:
         if self.accepts_passwords:
             authorization = _single(scope, AUTHORIZATION)
             if authorization is not None:
-                found = await self._security.request_login.user(authorization, host, SERVER_NAME)
+                found = await self._security.request_login.user(authorization, host, HTTP)
                 return self._client(found.principal, host)
             session_id = self._session_id(scope)
             if session_id is not None and (name := self._session_user(session_id)) is not None:
@@ -110,11 +107,11 @@ class HttpLogins:
         host = str(scope["client"][0]) if scope["client"] else ""
         check_lengths(name, password)
         record = self._security.users.find(name)  # before the check: a change during the check ends the session
-        await self._security.request_login.check(PlainLogin(name, password), host, SERVER_NAME)
+        await self._security.request_login.check(PlainLogin(name, password), host, HTTP)
         if record is None:
             raise SaslAuthenticationFailed("the user was created during the login")
         self.log_out(scope)
-        self._security.audit.login_succeeded(user(name), host, LOGIN_PAGE, SERVER_NAME)
+        self._security.audit.login_succeeded(user(name), host, LOGIN_PAGE, HTTP)
         session_id = self._token_text(ID_BYTES)
         self._sessions.open(session_id, name, record.credentials, self._steady_s())
         return OpenedSession(
@@ -165,7 +162,7 @@ class HttpLogins:
         try:
             claims = self._security.peers.check(purpose, b"", token)
         except PeerTokenRejected as error:
-            self._security.audit.login_failed("", host, "PEER", SERVER_NAME, str(error))
+            self._security.audit.login_failed("", host, "PEER", HTTP, str(error))
             raise
         return self._client(claims.principal, claims.host)
 

@@ -20,7 +20,13 @@ from uvicorn.server import ServerState
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.prometheus import registry_of, render
-from tidemill.model.errors import KafkaError, RequestTimedOut, SaslAuthenticationFailed
+from tidemill.model.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    RequestTimedOut,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailed,
+)
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.http.bounded_protocol import BoundedProtocol, Identify
 from tidemill.servers.http.broker_summary import (
@@ -182,7 +188,7 @@ def guarded(access: RouteAccess, handler: Endpoint, logins: HttpLogins) -> Calla
             return login_required(request, str(error))
         except RequestTimedOut as error:
             return problem(path, 503, str(error))
-        except KafkaError as error:
+        except (TopicAuthorizationFailed, GroupAuthorizationFailed, ClusterAuthorizationFailed) as error:
             return problem(path, 403, f"{error}; {_next_step(logins)}")
 
     return endpoint

@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.model.listeners import PLAINTEXT
+from tidemill.model.listeners import HTTP, ServerSecurity, server_security
 from tidemill.security.client_certificate import certificate_principal
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.principal import ANONYMOUS, Principal
@@ -30,7 +30,6 @@ STEP_S = 0.01
 GRACE_STEPS = 200
 CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 15
-SERVER_NAME = "http"
 
 Ask = Callable[[str, str, bool, ClientRights], Coroutine[Any, Any, bytes]]
 """Runs a SQL query over what a client may see, and returns the result in a format."""
@@ -51,7 +50,7 @@ class HttpServer:
         tell: Tell,
         *,
         names: Sequence[str] = (),
-        protocol: str = PLAINTEXT,
+        security: ServerSecurity | None = None,
     ) -> None:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
@@ -59,7 +58,7 @@ class HttpServer:
         self._ask = ask
         self._tell = tell
         self._names = names
-        self._protocol = protocol
+        self._security = security or server_security(HTTP, broker.settings, ())
         self._bound = ""
         self._context: ReloadingContext | None = None
         self._acceptor: ConnectionAcceptor | None = None
@@ -73,8 +72,8 @@ class HttpServer:
         """Listen. Port 0 means any free port; `address` has the result."""
         self._bound = host
         loop = asyncio.get_running_loop()
-        if self._protocol.endswith("SSL"):
-            self._context = ReloadingContext.open(self._broker.settings.security, SERVER_NAME)
+        if self._security.uses_tls:
+            self._context = ReloadingContext.open(self._security.settings, HTTP)
         family, kind, protocol, _, where = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
         self._socket = socket.socket(family, kind, protocol)
         try:
@@ -121,9 +120,7 @@ class HttpServer:
 
     def _callers(self) -> AllowedOrigins:
         names = [socket.gethostname()]
-        return AllowedOrigins(
-            self.address[0], self._bound, self._names, names, is_secure=self._protocol.endswith("SSL")
-        )
+        return AllowedOrigins(self.address[0], self._bound, self._names, names, is_secure=self._security.uses_tls)
 
     def _tend(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(RELOAD_CHECK_S, self._tend)
@@ -135,14 +132,13 @@ class HttpServer:
     def _identify(self, transport: asyncio.Transport) -> Principal | None:
         if self._context is None:
             return ANONYMOUS
-        return certificate_principal(transport, self._broker.settings.security)
+        return certificate_principal(transport, self._security.settings)
 
     async def _serve(self, listening: socket.socket) -> None:
         web = await asyncio.to_thread(import_module, "tidemill.servers.http.routes")
         self._logins = web.HttpLogins(
             self._broker.security,
-            self._broker.settings.security,
-            self._protocol,
+            self._security,
             self.address[1],
             token_text=secrets.token_urlsafe,
             steady_s=time.monotonic,
