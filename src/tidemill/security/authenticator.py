@@ -9,12 +9,14 @@ import hmac
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import structlog
 
-from tidemill.model.errors import RequestTimedOut, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from tidemill.model.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
 from tidemill.model.security_settings import SecuritySettings
+from tidemill.security.address_turns import AddressTurns
+from tidemill.security.core.failed_logins import network_of
 from tidemill.security.core.oauth import (
     FAILURE,
     INVALID_TOKEN,
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 STRETCH_THREADS = 2
-STRETCH_WAITING_MAX = 256
-"""Passwords that wait to be stretched; more logins are refused until it is less."""
+STRETCH_WAITING_MAX = 1024
+"""Passwords of one address that wait to be stretched; more logins are refused until it is less."""
 REMEMBERED_MAX = 1_000
 REMEMBERED_S = 60.0
 NONCE_BYTES = 24
@@ -54,13 +56,12 @@ KEY_BYTES = 32
 
 log = structlog.get_logger("tidemill.security")
 
-T = TypeVar("T")
-
 
 class Authenticator:
     """The logins of one broker.
 
-    `token_bytes` makes random bytes, `steady_s` is a clock that cannot be set, `clock_ms` is the wall clock.
+    `token_bytes` makes random bytes, `steady_s` is a clock that cannot be set, `clock_ms` is the wall clock. Users that
+    do not exist get challenges by `cluster_secret`, so that they are the same on all brokers and after a restart.
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class Authenticator:
         token_bytes: Callable[[int], bytes],
         steady_s: Callable[[], float],
         clock_ms: Callable[[], int],
+        cluster_secret: Callable[[], bytes] = lambda: b"",
     ) -> None:
         self._users = users
+        self._cluster_secret = cluster_secret
         self._clock_ms = clock_ms
         self._token_keys: dict[str, TokenKeys] = {}
         self._token_bytes = token_bytes
@@ -80,12 +83,13 @@ class Authenticator:
         self._cache_key = token_bytes(KEY_BYTES)
         self._remembered: dict[bytes, tuple[float, int]] = {}
         self._threads = ThreadPoolExecutor(STRETCH_THREADS, "login")
-        self._waiting = 0
+        # Every address has its own queue for the threads, so that a flood from one delays no other.
+        self._turns = AddressTurns(STRETCH_THREADS, STRETCH_WAITING_MAX)
 
-    def begin(self, mechanism: str, settings: SecuritySettings) -> LoginExchange:
+    def begin(self, mechanism: str, settings: SecuritySettings, client_host: str) -> LoginExchange:
         """The server's side of a login by this mechanism, with the settings of the listener."""
         if mechanism == PLAIN:
-            return _PlainExchange(self)
+            return _PlainExchange(self, client_host)
         if mechanism == OAUTHBEARER:
             return _BearerExchange(self, settings)
         found = BY_LABEL.get(mechanism)
@@ -97,9 +101,13 @@ class Authenticator:
         """The credential of a user, and True; for another user one that no password belongs to, and False."""
         found = self._users.find(name)
         known = None if found is None else found.credentials.get(mechanism)
-        return (decoy(mechanism, name, self._decoy_key), False) if known is None else (known, True)
+        if known is not None:
+            return known, True
+        secret = self._cluster_secret()
+        key = hmac.digest(secret, b"users that do not exist", "sha256") if secret else self._decoy_key
+        return decoy(mechanism, name, key, self._users.shapes(mechanism)), False
 
-    async def check_password(self, name: str, password: str) -> Principal:
+    async def check_password(self, name: str, password: str, client_host: str) -> Principal:
         """The principal of a user with this password; SaslAuthenticationFailed otherwise."""
         check_lengths(name, password)
         seen = hmac.digest(self._cache_key, f"{len(name)}:{name}{password}".encode("utf-8", "surrogatepass"), "sha256")
@@ -107,9 +115,15 @@ class Authenticator:
             return user(name)
         version = self._users.version
         credential, is_known = self._any_credential(name)
-        salted = await self._stretch(
-            lambda: salted_password(credential.mechanism, password, credential.salt, credential.iterations)
-        )
+        async with self._turns.of(network_of(client_host)):
+            salted = await asyncio.get_running_loop().run_in_executor(
+                self._threads,
+                salted_password,
+                credential.mechanism,
+                password,
+                credential.salt,
+                credential.iterations,
+            )
         if not (has_password(credential, salted) and is_known):
             raise SaslAuthenticationFailed(WRONG_LOGIN)
         self._remember(seen, version)
@@ -147,15 +161,6 @@ class Authenticator:
                 return credential, True
         return self.credential(name, ScramMechanism.SHA_512)
 
-    async def _stretch(self, work: Callable[[], T]) -> T:
-        if self._waiting >= STRETCH_WAITING_MAX:
-            raise RequestTimedOut("too many logins at once; try again")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        finally:
-            self._waiting -= 1
-
     def _is_remembered(self, seen: bytes) -> bool:
         until, version = self._remembered.get(seen, (0.0, -1))
         return self._steady_s() < until and version == self._users.version
@@ -169,14 +174,16 @@ class Authenticator:
 class _PlainExchange:
     """A login by PLAIN: one message."""
 
-    def __init__(self, authenticator: Authenticator) -> None:
+    def __init__(self, authenticator: Authenticator, client_host: str) -> None:
         self._authenticator = authenticator
+        self._client_host = client_host
         self.claimed = ""
 
     async def step(self, message: bytes) -> LoginStep:
         """Check the user and the password."""
         self.claimed, password = parse_plain(message)
-        return LoginStep(b"", await self._authenticator.check_password(self.claimed, password))
+        found = await self._authenticator.check_password(self.claimed, password, self._client_host)
+        return LoginStep(b"", found)
 
 
 class _ScramExchange:

@@ -9,12 +9,12 @@ late, and it counts as in progress until then: a client that guesses passwords s
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from tidemill.model.errors import RequestTimedOut, SaslAuthenticationFailed
+from tidemill.model.errors import SaslAuthenticationFailed
 from tidemill.model.security_settings import SecuritySettings
+from tidemill.security.address_turns import AddressTurns
 from tidemill.security.audit import Audit
 from tidemill.security.authenticator import KEY_BYTES, Authenticator
 from tidemill.security.core.authorization_header import BASIC, BEARER, BearerLogin, parse_authorization
@@ -40,16 +40,6 @@ class RequestUser(NamedTuple):
     expires_ms: int | None = None
 
 
-class _GuessTurns:
-    """The guesses of one address."""
-
-    __slots__ = ("count", "permits")
-
-    def __init__(self) -> None:
-        self.permits = asyncio.Semaphore(GUESSES_AT_ONCE)
-        self.count = 0
-
-
 class RequestLogin:
     """The logins of one broker's gRPC and HTTP servers. `steady_s` is a clock that cannot be set."""
 
@@ -71,7 +61,7 @@ class RequestLogin:
         self._key = token_bytes(KEY_BYTES)
         self._known: dict[bytes, None] = {}
         self._failed = FailedLogins()
-        self._turns: dict[str, _GuessTurns] = {}
+        self._turns = AddressTurns(GUESSES_AT_ONCE, GUESSES_WAITING_MAX)
 
     async def user(self, authorization: str | None, client_host: str, server: str) -> RequestUser:
         """The user of a request to `server` (`grpc`, `http`); SaslAuthenticationFailed, in one line, otherwise.
@@ -90,7 +80,7 @@ class RequestLogin:
         mark = self._mark(login)
         if mark in self._known:
             return await self._check_known(login, mark, client_host, server)
-        async with self._turn(network_of(client_host)):
+        async with self._turns.of(network_of(client_host)):
             found = await self._check_guess(login, client_host, server)
         self._note(mark)
         self._audit.login_succeeded(found.principal, client_host, _mechanism(login), server)
@@ -111,7 +101,7 @@ class RequestLogin:
     ) -> RequestUser:
         """Check a login that was right before. If it is wrong now, it is a guess the next time."""
         try:
-            return await self._check(login)
+            return await self._check(login, client_host)
         except SaslAuthenticationFailed as error:
             self._known.pop(mark, None)
             self._log_failure(login, error, client_host, server)
@@ -119,16 +109,16 @@ class RequestLogin:
 
     async def _check_guess(self, login: PlainLogin | BearerLogin, client_host: str, server: str) -> RequestUser:
         try:
-            return await self._check(login)
+            return await self._check(login, client_host)
         except SaslAuthenticationFailed as error:
             self._log_failure(login, error, client_host, server)
             least_s = self._settings.connection_failed_authentication_delay_ms / 1000
             await self._sleep(max(least_s, self._failed.wait_s(network_of(client_host), self._steady_s())))
             raise _shown(error) from None
 
-    async def _check(self, login: PlainLogin | BearerLogin) -> RequestUser:
+    async def _check(self, login: PlainLogin | BearerLogin, client_host: str) -> RequestUser:
         if isinstance(login, PlainLogin):
-            return RequestUser(await self._authenticator.check_password(login.name, login.password))
+            return RequestUser(await self._authenticator.check_password(login.name, login.password, client_host))
         return RequestUser(*await self._authenticator.check_token(login.token, self._settings))
 
     def _log_failure(
@@ -141,21 +131,6 @@ class RequestLogin:
         if len(self._known) >= KNOWN_MAX:
             del self._known[next(iter(self._known))]
         self._known[mark] = None
-
-    @asynccontextmanager
-    async def _turn(self, address: str) -> AsyncIterator[None]:
-        """Wait until few guesses of this address are in progress; RequestTimedOut when too many wait."""
-        turns = self._turns.setdefault(address, _GuessTurns())
-        if turns.count >= GUESSES_AT_ONCE + GUESSES_WAITING_MAX:
-            raise RequestTimedOut("too many logins at once from this address; try again")
-        turns.count += 1
-        try:
-            async with turns.permits:
-                yield
-        finally:
-            turns.count -= 1
-            if not turns.count:
-                self._turns.pop(address, None)
 
 
 def _mechanism(login: PlainLogin | BearerLogin) -> str:

@@ -74,7 +74,13 @@ def make_security(
         is_enabled=is_authorizer_on,
         allow_everyone_if_no_acl_found=settings.allow_everyone_if_no_acl_found,
     )
-    authenticator = Authenticator(users, token_bytes=secrets.token_bytes, steady_s=time.monotonic, clock_ms=clock_ms)
+    authenticator = Authenticator(
+        users,
+        token_bytes=secrets.token_bytes,
+        steady_s=time.monotonic,
+        clock_ms=clock_ms,
+        cluster_secret=cluster_secret,
+    )
     throttle = Throttle(settings.quota_window_num, settings.quota_window_size_seconds)
     return Security(
         users,

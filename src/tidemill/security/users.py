@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from tidemill.security.core.scram import (
     BY_LABEL,
     DEFAULT_ITERATIONS,
     DEFAULT_SALT_BYTES,
+    CredentialShape,
     ScramCredential,
     ScramMechanism,
     credential_from_password,
@@ -44,6 +45,7 @@ class Users:
     def __init__(self, store: SecurityStore) -> None:
         self._directory = Directory(store, USERS, self._changed)
         self._known: dict[str, UserRecord] = {}
+        self._shapes: dict[ScramMechanism, tuple[int, list[CredentialShape]]] = {}
         self.version = 0
         """Grows with every change, so that cached passwords can be dropped."""
 
@@ -66,6 +68,15 @@ class Users:
     def names(self) -> list[str]:
         """The names of all users."""
         return sorted(self._known)
+
+    def shapes(self, mechanism: ScramMechanism) -> Sequence[CredentialShape]:
+        """What challenges show of the users with a credential of this mechanism, in order."""
+        version, found = self._shapes.get(mechanism, (-1, []))
+        if version != self.version:
+            credentials = (each.credentials.get(mechanism) for each in self._known.values())
+            found = sorted(CredentialShape(each.iterations, len(each.salt)) for each in credentials if each is not None)
+            self._shapes[mechanism] = self.version, found
+        return found
 
     def is_super(self, principal: Principal) -> bool:
         """Whether a user was added as a super user."""

@@ -3,8 +3,9 @@
 A broker stores no password, only a credential made from it. The exchange has two messages of the client: `first` reads
 the user's name, `challenge` answers with the salt, and `finish` checks the proof. The nonce is an argument.
 
-A user that does not exist gets a challenge too, with a salt that stays the same for the name (`decoy`). The exchange
-fails at the same point with the same sentence as for a wrong password, so a client cannot find out which users exist.
+A user that does not exist gets a challenge too, with a salt that stays the same for the name (`decoy`), and with the
+iterations and the size of the salt that users have. The exchange fails at the same point with the same sentence as for
+a wrong password, so a client cannot find out which users exist.
 """
 
 import base64
@@ -12,6 +13,7 @@ import binascii
 import hashlib
 import hmac
 import re
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -58,6 +60,16 @@ class ScramCredential(NamedTuple):
     iterations: int
     stored_key: bytes
     server_key: bytes
+
+
+class CredentialShape(NamedTuple):
+    """What a challenge shows of a credential."""
+
+    iterations: int
+    salt_bytes: int
+
+
+_DEFAULT_SHAPE = CredentialShape(DEFAULT_ITERATIONS, DEFAULT_SALT_BYTES)
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
@@ -111,13 +123,21 @@ def has_password(credential: ScramCredential, salted: bytes) -> bool:
     return hmac.compare_digest(hashlib.new(credential.mechanism.digest, client_key).digest(), credential.stored_key)
 
 
-def decoy(mechanism: ScramMechanism, name: str, secret: bytes) -> ScramCredential:
-    """A credential for a user that does not exist: stable for its name, and no password belongs to it."""
+def decoy(
+    mechanism: ScramMechanism, name: str, secret: bytes, shapes: Sequence[CredentialShape] = ()
+) -> ScramCredential:
+    """A credential for a user that does not exist: stable for its name, and no password belongs to it.
+
+    `shapes` are those of all users, in order. Its shape is one of them, so that it looks like a user's.
+    """
     seed = f"{mechanism.label}\0{name}".encode("utf-8", "surrogatepass")
-    salt = hmac.digest(secret, b"salt\0" + seed, "sha256")[:DEFAULT_SALT_BYTES]
+    place = int.from_bytes(hmac.digest(secret, b"shape\0" + seed, "sha256")[:4], "big")
+    iterations, salt_bytes = shapes[place * len(shapes) >> 32] if shapes else _DEFAULT_SHAPE
+    blocks = (hmac.digest(secret, b"salt%d\0" % each + seed, "sha256") for each in range(SALT_BYTES_MAX // 32))
+    salt = b"".join(blocks)[:salt_bytes]
     keys = hmac.digest(secret, b"keys\0" + seed, "sha512"), hmac.digest(secret, b"more\0" + seed, "sha512")
     size = mechanism.key_bytes
-    return ScramCredential(mechanism, salt, DEFAULT_ITERATIONS, keys[0][:size], keys[1][:size])
+    return ScramCredential(mechanism, salt, iterations, keys[0][:size], keys[1][:size])
 
 
 class ScramServer:

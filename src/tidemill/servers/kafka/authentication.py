@@ -59,7 +59,7 @@ async def sasl_handshake(
     if identity.mechanism and request.mechanism != identity.mechanism:
         identity.has_failed = True
         raise IllegalSaslState(f"authenticate again with {identity.mechanism}, the mechanism of the first login")
-    identity.exchange = call.broker.security.authenticator.begin(request.mechanism, _settings(call))
+    identity.exchange = call.broker.security.authenticator.begin(request.mechanism, _settings(call), call.client_host)
     identity.mechanism = request.mechanism
     return call.response(error_code=0, mechanisms=shown)
 

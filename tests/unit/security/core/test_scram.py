@@ -20,6 +20,7 @@ from tidemill.security.core.scram import (
     ITERATIONS_MIN,
     MESSAGE_BYTES_MAX,
     WRONG_LOGIN,
+    CredentialShape,
     ScramCredential,
     ScramMechanism,
     ScramServer,
@@ -198,3 +199,19 @@ def test_any_final_message_is_refused(message: bytes) -> None:
 
 def test_names_of_mechanisms() -> None:
     assert set(BY_LABEL) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+
+def test_a_decoy_has_a_shape_that_users_have() -> None:
+    """Most unknown users look like most users, and a new user changes the shape of few."""
+    shapes = [CredentialShape(4096, 26)] * 9 + [CredentialShape(8192, 100)]
+    names = [f"name{number}" for number in range(200)]
+
+    def found(known: list[CredentialShape]) -> list[CredentialShape]:
+        made = [decoy(ScramMechanism.SHA_256, name, b"secret", known) for name in names]
+        return [CredentialShape(each.iterations, len(each.salt)) for each in made]
+
+    before = found(shapes)
+    assert 150 < before.count(shapes[0]) < 200
+    after = found(sorted([*shapes, shapes[0]]))
+    assert sum(old != new for old, new in zip(before, after, strict=True)) < 10
+    assert len({decoy(ScramMechanism.SHA_256, name, b"secret", shapes).salt for name in names}) == len(names)
