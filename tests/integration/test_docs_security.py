@@ -36,7 +36,9 @@ class SecurityReader(Reader):
         super().__init__(at, folder, {"127.0.0.1:9093": at.mtls})
         self._environ = {name: value for name, value in self._environ.items() if not name.startswith("TIDEMILL_")}
         self._broker: subprocess.Popen[bytes] | None = None
-        self._servers = {"TIDEMILL_GRPC": at.grpc, "TIDEMILL_HTTP": at.http.removeprefix("http://")}
+        http = at.http.removeprefix("http://")
+        self._environ["TIDEMILL_BOOTSTRAP_HTTP"] = http  # tidemill sql has its default address in no command
+        self._servers = {"TIDEMILL_GRPC": at.grpc, "TIDEMILL_HTTP": http}
 
     def follow(self, block: Block) -> None:
         name = block.text.partition("\n")[0].removeprefix("# ")

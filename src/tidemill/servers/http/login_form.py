@@ -56,7 +56,7 @@ class LoginForm:
         """`POST /logout`."""
         fields = await _fields(request)
         if client.session_id is None:
-            raise NoLogin
+            raise NoLogin("log in first: open /login in a browser")
         if fields is None or not self._logins.is_session_token(client.session_id, fields.get(TOKEN_FIELD)):
             return problem(request.url.path, 403, "the form has expired; open / and try again")
         return _to("/login", self._logins.log_out(request.scope))

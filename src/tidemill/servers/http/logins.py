@@ -27,6 +27,10 @@ AUTHORIZATION, PEER = b"authorization", b"tidemill-peer"
 LOGIN_PAGE = "LOGIN PAGE"
 """The mechanism of a login on the login page, in the audit log."""
 ID_BYTES = 32
+NEEDS_LOGIN = (
+    "this server requires a login: send a user and a password (Basic) or a token (Bearer), or open /login in a browser"
+)
+NEEDS_CERTIFICATE = "this server requires a client certificate"
 LOGIN_FORM, SESSION_FORM = "login", "session"
 """The purposes of form tokens."""
 
@@ -99,7 +103,7 @@ class HttpLogins:
                 return HttpClient(ClientRights(self._security, user(name), host), session_id)
         certificate_user: Principal = scope["state"].get(CERTIFICATE_USER, ANONYMOUS)
         if certificate_user is ANONYMOUS and self.requires_login and need is LoginNeed.LOGIN:
-            raise NoLogin
+            raise NoLogin(NEEDS_LOGIN if self.accepts_passwords else NEEDS_CERTIFICATE)
         return self._client(certificate_user, host)
 
     async def log_in(self, scope: Scope, name: str, password: str) -> OpenedSession:
