@@ -47,13 +47,13 @@ def rate(rows: int, work: Callable[[], object]) -> float:
     return rows / best
 
 
-def encode(twin: Kernels, rows: pa.RecordBatch, codec: Codec, batch_bytes: int = BATCH_BYTES) -> bytes:
-    encoder = Encoder(rows, now_ms=NOW_MS, twin=twin)
+def encode(kernels: Kernels, rows: pa.RecordBatch, codec: Codec, batch_bytes: int = BATCH_BYTES) -> bytes:
+    encoder = Encoder(rows, now_ms=NOW_MS, kernels=kernels)
     return b"".join(each.batch for each in encoder.batches(codec=codec, batch_bytes=batch_bytes))
 
 
-def decode(twin: Kernels, batches: bytes, *columns: str) -> int:
-    decoder = Decoder("t", 0, columns=columns, twin=twin)
+def decode(kernels: Kernels, batches: bytes, *columns: str) -> int:
+    decoder = Decoder("t", 0, columns=columns, kernels=kernels)
     return sum(batch.num_rows for batch in decoder.decode(batches))
 
 

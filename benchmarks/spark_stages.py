@@ -70,7 +70,7 @@ def decompressed(pieces: Iterable[Buffer], room: DecompressedRecords) -> None:
 
 
 def decoded(pieces: Iterable[Buffer], room: DecompressedRecords, take: Callable[[pa.RecordBatch], None]) -> None:
-    decoder = Decoder("t", 0, columns=COLUMNS, group_bytes=GROUP_BYTES, twin=load_kernels("numba"), room=room)
+    decoder = Decoder("t", 0, columns=COLUMNS, group_bytes=GROUP_BYTES, kernels=load_kernels("numba"), room=room)
     for piece in pieces:
         for batch in decoder.decode(piece):
             take(batch)

@@ -146,10 +146,10 @@ async def test_keys_and_bodies_of_any_size_come_back(store: TimelineStore) -> No
 
 
 async def test_the_same_id_again_changes_nothing(store: TimelineStore) -> None:
-    first, twin = await store.schedule("line", [new("a", 10), new("a", 20)])
+    first, repeated = await store.schedule("line", [new("a", 10), new("a", 20)])
     (again,) = await store.schedule("line", [new("a", 30, body=b"other")])
-    assert (first.duplicate, twin.duplicate, again.duplicate) == (False, True, True)
-    assert first.seq == twin.seq == again.seq
+    assert (first.duplicate, repeated.duplicate, again.duplicate) == (False, True, True)
+    assert first.seq == repeated.seq == again.seq
     assert again.due_ms == 10
     assert [(one.due_ms, one.body) for one in await everything(store)] == [(10, b"a")]
 
@@ -453,8 +453,8 @@ async def test_timelines_do_not_see_each_other(store: TimelineStore) -> None:
     await store.govern(Create("other"))
     await store.govern(MakeReady("other"))
     (kept,) = await store.schedule("line", [new("a")])
-    (twin,) = await store.schedule("other", [new("a")])
-    assert not twin.duplicate
+    (repeated,) = await store.schedule("other", [new("a")])
+    assert not repeated.duplicate
     assert await store.acquire("other", [Claim(kept.seq, 1, "w", NOW + 9, NOW)], now_ms=NOW) == [None]
     assert await store.settle("other", [Complete(kept.seq, 1)], now_ms=NOW) == [CommandOutcome.MISSING]
     assert await store.settle("other", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]

@@ -79,7 +79,7 @@ def add(lake: Lake, batch: int, offsets: range) -> None:
 
 
 def a_batch() -> bytearray | memoryview:
-    encoder = Encoder(pa.record_batch({"value": ["x"]}), now_ms=0, twin=chosen_kernels())
+    encoder = Encoder(pa.record_batch({"value": ["x"]}), now_ms=0, kernels=chosen_kernels())
     [made] = encoder.batches(np.arange(1, dtype=np.int64), codec=Codec.NONE)
     return made.batch
 

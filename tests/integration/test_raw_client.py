@@ -141,7 +141,7 @@ def test_what_others_write_is_read_and_the_other_way_round(client: KafkaClient, 
         assert producer.flush(WAIT_S) == 0
     rows = pa.record_batch({"value": [f"own {codec.name}".encode() for codec in Codec]})
     for codec in Codec:
-        for encoded in Encoder(rows, now_ms=NOW_MS, twin=load_kernels("python")).batches(codec=codec):
+        for encoded in Encoder(rows, now_ms=NOW_MS, kernels=load_kernels("python")).batches(codec=codec):
             client.produce(here, encoded.batch)
     expected = values_in(client, here)
     assert expected[:5] == [name * 20 for name in names]
@@ -153,7 +153,7 @@ def test_batches_compressed_in_pieces_are_read_by_librdkafka(client: KafkaClient
     values = [f"{number} " * 100 for number in range(500)]
     rows = pa.record_batch({"value": values})
     for codec in Codec:
-        for encoded in Encoder(rows, now_ms=NOW_MS, twin=load_kernels("python")).batches(
+        for encoded in Encoder(rows, now_ms=NOW_MS, kernels=load_kernels("python")).batches(
             codec=codec, batch_bytes=50_000
         ):
             client.produce(here, encoded.batch)
@@ -185,7 +185,7 @@ def test_keys_go_where_librdkafka_puts_them(client: KafkaClient, broker: Broker,
     for key in keys:
         producer.produce(name, b"", key, on_delivery=lambda error, sent: placed.update({sent.key(): sent.partition()}))
     assert producer.flush(WAIT_S) == 0
-    encoder = Encoder(pa.record_batch({"key": keys}), now_ms=NOW_MS, twin=load_kernels("python"))
+    encoder = Encoder(pa.record_batch({"key": keys}), now_ms=NOW_MS, kernels=load_kernels("python"))
     ours = encoder.dealt(encoder.partitions(7, 0, partitioner), 7)
     assert {keys[row]: partition for partition, rows in ours.items() for row in rows} == placed
 
@@ -255,7 +255,7 @@ def test_arrow_batches_carry_their_writer(client: KafkaClient, topic: str) -> No
     identity = client.init_producer(name)
     client.add_partitions(identity, [here])
     rows = pa.record_batch({"value": [f"{number}".encode() for number in range(100)]})
-    encoder = Encoder(rows, now_ms=NOW_MS, twin=load_kernels("python"))
+    encoder = Encoder(rows, now_ms=NOW_MS, kernels=load_kernels("python"))
     writer = BatchProducer(identity.producer_id, identity.producer_epoch, 0, transactional=True)
     batches = list(encoder.batches(batch_bytes=500, writer=writer))
     assert len(batches) > 1
@@ -351,7 +351,7 @@ def test_a_call_outlasts_a_restart_of_the_broker() -> None:
         here = TopicPartition(new_topic(running.bootstrap_servers), 0)
         for number in range(20):
             raw.produce(here, batch(f"{number}-" + "x" * 500))
-        decoder = Decoder(*here, columns=("offset",), twin=load_kernels("python"))
+        decoder = Decoder(*here, columns=("offset",), kernels=load_kernels("python"))
         found: list[int] = []
         for piece in raw.read_range(here, 0, 20, max_bytes=1500):
             found += [at for rows in decoder.decode(piece.records) for at in rows["offset"].to_pylist()]

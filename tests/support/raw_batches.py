@@ -25,7 +25,7 @@ def batch(*values: str, identity: ProducerIdentity | None = None, sequence: int 
 
 def values_in(client: KafkaClient, partition: TopicPartition, *, committed: bool = False, start: int = 0) -> list[str]:
     end = client.list_offsets({partition: LATEST}, committed=committed)[partition].offset
-    decoder = Decoder(*partition, columns=("value",), twin=load_kernels("python"))
+    decoder = Decoder(*partition, columns=("value",), kernels=load_kernels("python"))
     return [
         value.decode()
         for piece in client.read_range(partition, start, end, committed=committed)

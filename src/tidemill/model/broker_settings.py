@@ -308,8 +308,8 @@ _OWN = (
 
 
 def _topic_default(name: str) -> Setting:
-    twin = topic_settings.SETTINGS[TOPIC_SETTING_OF[name]]
-    return twin._replace(name=name, doc=f"Default of a topic's {twin.name}. {twin.doc}")
+    setting = topic_settings.SETTINGS[TOPIC_SETTING_OF[name]]
+    return setting._replace(name=name, doc=f"Default of a topic's {setting.name}. {setting.doc}")
 
 
 SETTINGS: dict[str, Setting] = {

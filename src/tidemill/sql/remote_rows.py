@@ -42,7 +42,7 @@ class RemoteRows:
             columns=names,
             rows=BLOCK_ROWS,
             verify=False,
-            twin=kernels_for(end - first),
+            kernels=kernels_for(end - first),
             on_unreadable=on_unreadable(self._wanted),
         )
         for piece in client.read_range(partition, first, end, committed=True):

@@ -130,11 +130,11 @@ class PartitionRows:
         self.rows = StreamedRows(schema_of(self._columns), self._all)
 
     def _all(self) -> Iterator[pa.RecordBatch]:
-        twin = kernels_for(sum(each.high_watermark - each.log_start_offset for each in self._partitions))
+        kernels = kernels_for(sum(each.high_watermark - each.log_start_offset for each in self._partitions))
         for partition in self._partitions:
-            yield from self._of(partition, twin)
+            yield from self._of(partition, kernels)
 
-    def _of(self, partition: Partition, twin: Kernels) -> Iterator[pa.RecordBatch]:
+    def _of(self, partition: Partition, kernels: Kernels) -> Iterator[pa.RecordBatch]:
         names = decoded_names(self._columns)
         decoder = Decoder(
             partition.topic,
@@ -142,7 +142,7 @@ class PartitionRows:
             columns=names,
             rows=BLOCK_ROWS,
             verify=False,
-            twin=twin,
+            kernels=kernels,
             on_unreadable=on_unreadable(self._wanted),
         )
         end = self._wanted.end(partition.last_stable_offset)
@@ -173,7 +173,7 @@ def decoded_names(columns: Sequence[str]) -> list[str]:
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
     """Return the schema of batches with these columns."""
-    decoded = Decoder("", 0, columns=decoded_names(columns), twin=load_kernels("python")).schema
+    decoded = Decoder("", 0, columns=decoded_names(columns), kernels=load_kernels("python")).schema
     return pa.schema([(name, field.type) for name, field in zip(columns, decoded, strict=True)])
 
 

@@ -189,12 +189,12 @@ class TransactionCoordinator:
         return outcome.identity
 
     async def add_partitions(
-        self, transactional_id: str, asker: ProducerIdAndEpoch, partitions: AbstractSet[TopicPartition]
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: AbstractSet[TopicPartition]
     ) -> None:
         """Add these partitions to the transaction."""
 
         def decide(known: Transaction | None) -> Decision:
-            return rules.add_partitions(known, asker, partitions, self._clock())
+            return rules.add_partitions(known, producer, partitions, self._clock())
 
         await self._run(self._change(transactional_id, decide))
 
@@ -214,30 +214,32 @@ class TransactionCoordinator:
         """
         if not transactional_id:
             raise InvalidTxnState("a transactional batch needs a transactional id")
-        asker = ProducerIdAndEpoch(producer_id, producer_epoch)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         try:
-            if implicit and (transactional_id in self._lines or not self._covers(transactional_id, asker, partition)):
-                await self._join(transactional_id, asker, partition)
+            if implicit and (
+                transactional_id in self._lines or not self._covers(transactional_id, producer, partition)
+            ):
+                await self._join(transactional_id, producer, partition)
         except ProducerFenced as error:
             raise InvalidProducerEpoch(str(error)) from error
-        self.check(transactional_id, asker, partition)
+        self.check(transactional_id, producer, partition)
 
-    def check(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
+    def check(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition) -> None:
         """Check like `verify` but without waiting, for a partition that has joined."""
         self._check_coordinated(transactional_id)
         try:
-            rules.check_partition(self._table.get(transactional_id), asker, partition)
+            rules.check_partition(self._table.get(transactional_id), producer, partition)
         except ProducerFenced as error:  # producers expect InvalidProducerEpoch when they write data
             raise InvalidProducerEpoch(str(error)) from error
 
     async def end_transaction(
-        self, transactional_id: str, asker: ProducerIdAndEpoch, *, commit: bool, bump: bool
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> ProducerIdAndEpoch:
         """Commit or abort. Returns the identity for the next transaction (a new epoch with `bump`)."""
 
         def decide(known: Transaction | None, spare: int) -> Decision:
             return rules.end_transaction(
-                known, asker, commit=commit, bump=bump, spare_producer_id=spare, now_ms=self._clock()
+                known, producer, commit=commit, bump=bump, spare_producer_id=spare, now_ms=self._clock()
             )
 
         outcome = await self._run(self._change_identity(transactional_id, decide))
@@ -264,18 +266,18 @@ class TransactionCoordinator:
         """Return the ids that pass the filters of ListTransactions."""
         return self._table.select(states=states, producer_ids=producer_ids, older_ms=older_ms, now_ms=self._clock())
 
-    def _covers(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
+    def _covers(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition) -> bool:
         known = self._table.get(transactional_id)
-        return known is not None and known.identity == asker and partition in known.partitions
+        return known is not None and known.identity == producer and partition in known.partitions
 
-    async def _join(self, transactional_id: str, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
+    async def _join(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition) -> None:
         """Add a partition on its first write. Concurrent writes queue, so that none overtakes another."""
         line = self._lines.setdefault(transactional_id, _JoiningWrites())
         line.length += 1
         try:
             async with line.turn:
-                if not self._covers(transactional_id, asker, partition):
-                    await self.add_partitions(transactional_id, asker, {partition})
+                if not self._covers(transactional_id, producer, partition):
+                    await self.add_partitions(transactional_id, producer, {partition})
         finally:
             line.length -= 1
             if not line.length:

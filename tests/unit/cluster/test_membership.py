@@ -52,13 +52,13 @@ async def test_a_short_cut_is_not_noticed() -> None:
 
 async def test_b22_a_number_that_another_broker_has_is_refused_and_nothing_is_changed() -> None:
     store = Store()
-    one, twin = Node(store, 1), Node(store, 1, directory=99)
+    one, copy = Node(store, 1), Node(store, 1, directory=99)
     await one.start()
     put_topic(store, 1)
     before = dict(store.entries)
     began = asyncio.get_running_loop().time()
     with pytest.raises(InvalidConfig, match=r"node id 1 is used by another broker at 127.0.0.1:9001; choose another"):
-        await twin.start()
+        await copy.start()
     waited = asyncio.get_running_loop().time() - began
     assert waited > TTL_MS / 1000, "a broker that has just died holds its number for as long as a session"
     assert store.entries == before

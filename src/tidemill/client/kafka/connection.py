@@ -17,7 +17,7 @@ from tidemill.client.kafka import sasl
 from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost, NotKafka
 from tidemill.client.kafka.options import ClientOptions, Credentials, PeerLogin
-from tidemill.client.kafka.protocol import Answer, Buffer, Conversation, Request, plain, versions_in
+from tidemill.client.kafka.protocol import Answer, Buffer, OpenRequests, Request, plain, versions_in
 from tidemill.client.kafka.tls import tls_context
 from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.client.kafka.wrong_port import listener_hint
@@ -43,7 +43,7 @@ class BlockingConnection:
     def __init__(self, address: BrokerEndpoint, options: ClientOptions) -> None:
         self.address = address
         self._timeout_s = options.request_timeout_ms / 1000
-        self._talk = Conversation(options.client_id)
+        self._requests = OpenRequests(options.client_id)
         self._early: dict[int, Answer] = {}
         self._unwanted: set[int] = set()
         self._head = bytearray(_SIZE.size)
@@ -61,7 +61,7 @@ class BlockingConnection:
 
     def ask(self, request: Request) -> int:
         """Send a request. Returns its number for `answer`."""
-        number, buffers = self._talk.ask(request)
+        number, buffers = self._requests.ask(request)
         with self._guarded():
             self._socket.settimeout(self._timeout_s)
             for piece in _joined(buffers):
@@ -75,7 +75,7 @@ class BlockingConnection:
             if self.closed:
                 raise ConnectionLost(f"the connection to {self.address} is closed")
             with self._guarded():
-                answer = self._talk.heard(self._frame(deadline))
+                answer = self._requests.parse(self._frame(deadline))
             if answer.number in self._unwanted:
                 self._unwanted.discard(answer.number)
             else:
@@ -95,7 +95,7 @@ class BlockingConnection:
 
     def _introduce(self, options: ClientOptions) -> None:
         try:
-            self._talk.learn(versions_in(self.call(plain(API_VERSIONS, {}))))
+            self._requests.learn(versions_in(self.call(plain(API_VERSIONS, {}))))
         except (ConnectionLost, ProtocolViolation) as error:
             if (said := listener_hint(bytes(self._head))) is not None:
                 raise NotKafka(f"{self.address} {said}") from None

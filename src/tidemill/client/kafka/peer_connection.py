@@ -13,7 +13,7 @@ from typing import cast
 
 from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost
-from tidemill.client.kafka.protocol import Answer, Buffers, Conversation, Request, plain, versions_in
+from tidemill.client.kafka.protocol import Answer, Buffers, OpenRequests, Request, plain, versions_in
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.cluster_proof import (
     MECHANISM,
@@ -39,7 +39,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, address: tuple[str, int], client_id: str) -> None:
         self._name = f"{address[0]}:{address[1]}"
-        self._talk = Conversation(client_id)
+        self._requests = OpenRequests(client_id)
         self._frames = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), FRAME_BYTES_MAX)
         self._waiting: deque[asyncio.Future[Answer]] = deque()
         self._transport: asyncio.Transport | None = None
@@ -73,7 +73,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Send a request and wait for the response. `extra_s` is the time for which the other broker may delay it."""
         if self._reason is not None or self._transport is None:
             raise ConnectionLost(f"{self._name}: {self._reason or 'not connected'}")
-        _, buffers = self._talk.ask(request)
+        _, buffers = self._requests.ask(request)
         waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._send(buffers)
@@ -105,7 +105,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Parse the received bytes."""
         try:
             for frame in self._frames.received(nbytes):
-                answer = self._talk.heard(frame)
+                answer = self._requests.parse(frame)
                 waiter = self._waiting.popleft()
                 if not waiter.done():
                     waiter.set_result(answer)
@@ -128,7 +128,7 @@ class PeerConnection(asyncio.BufferedProtocol):
                 waiter.set_exception(ConnectionLost(f"{self._name}: {reason}"))
 
     async def _introduce(self, secret: bytes, node_id: int) -> None:
-        self._talk.learn(versions_in(await self.call(plain(API_VERSIONS, {}))))
+        self._requests.learn(versions_in(await self.call(plain(API_VERSIONS, {}))))
         hands = (await self.call(plain(SASL_HANDSHAKE, {"mechanism": MECHANISM}))).message()
         if hands.error_code:
             raise AuthenticationFailed(f"{self._name} belongs to no cluster; start it with --cluster-secret")

@@ -4,7 +4,7 @@ Every request gets the next correlation number. A broker answers in order, so th
 the next frame. The first request is ApiVersions (version 0, which every broker supports). Later requests use the
 highest version that both sides support.
 
-A shell sends the bytes that `ask` returns and passes every received frame to `heard`. Bodies stay views into their
+A shell sends the bytes that `ask` returns and passes every received frame to `parse`. Bodies stay views into their
 frame.
 """
 
@@ -85,7 +85,7 @@ def compose(message: Any, given: Mapping[str, Any]) -> Any:
     return build(message, values)
 
 
-class Conversation:
+class OpenRequests:
     """The open requests of one connection."""
 
     def __init__(self, client_id: str) -> None:
@@ -110,7 +110,7 @@ class Conversation:
             self._open.append(_Open(number, request.api, version))
         return number, [head, *body]
 
-    def heard(self, frame: bytearray) -> Answer:
+    def parse(self, frame: bytearray) -> Answer:
         """Parse a frame (without its size) into a response. ProtocolViolation if it is malformed."""
         view = memoryview(frame)
         if not self._open:

@@ -100,7 +100,7 @@ def _records(client: KafkaClient, part: TopicPartition, start: int, end: int) ->
         part.topic,
         part.partition,
         columns=("offset",),
-        twin=chosen_kernels(),
+        kernels=chosen_kernels(),
         on_unreadable=lambda _: None,  # no archive could have read its records
     )
     at, count = start, 0

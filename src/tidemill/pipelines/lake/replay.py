@@ -87,7 +87,7 @@ class Replay:
             if file.partition < 0:
                 raise PipelineError(f"{lake.root} has rows without offsets; only archives of topics can be replayed")
             self._files[file.partition].append(file)
-        self._twin = chosen_kernels()
+        self._kernels = chosen_kernels()
         self.older = 0
         """How many rows were skipped because they are older than requested."""
 
@@ -124,7 +124,7 @@ class Replay:
         positions = {} if self._wanted.again else self._positions()
         if not positions and not self._wanted.again:
             self._check_own_topic(count)
-        writing = _Writing(self._client, producer, _Target(topic, count, self.partitions), self._twin)
+        writing = _Writing(self._client, producer, _Target(topic, count, self.partitions), self._kernels)
         try:
             done = self._write(writing, positions, advance, stopped)
             writing.commit(positions)
@@ -222,11 +222,11 @@ class _Target:
 class _Writing:
     """The transactions of a replay, one after another."""
 
-    def __init__(self, client: KafkaClient, producer: ProducerIdentity, target: _Target, twin: Kernels) -> None:
+    def __init__(self, client: KafkaClient, producer: ProducerIdentity, target: _Target, kernels: Kernels) -> None:
         self._client = client
         self._producer = producer
         self._target = target
-        self._twin = twin
+        self._kernels = kernels
         self._sequences: dict[TopicPartition, int] = defaultdict(int)
         self._joined: set[TopicPartition] = set()
         self._rows = 0
@@ -236,7 +236,7 @@ class _Writing:
         """Write rows of a partition of the lake."""
         if not rows.num_rows:
             return
-        encoder = Encoder(rows.drop_columns(["offset"]), now_ms=time.time_ns() // 1_000_000, twin=self._twin)
+        encoder = Encoder(rows.drop_columns(["offset"]), now_ms=time.time_ns() // 1_000_000, kernels=self._kernels)
         for index, which in self._placed(partition, encoder, rows.num_rows).items():
             part = TopicPartition(self._target.topic, index)
             self._join(part)

@@ -42,7 +42,7 @@ def _age_s(client: KafkaClient, part: TopicPartition, offset: int, now_ms: int) 
         part.partition,
         columns=("timestamp",),
         rows=1,
-        twin=chosen_kernels(),
+        kernels=chosen_kernels(),
         on_unreadable=lambda _: None,  # the next readable record gives the age as well
     )
     piece = client.fetch(part, start, max_bytes=PEEK_BYTES, committed=True)

@@ -45,14 +45,14 @@ def _read(
     buffer: DecompressedRecords,
 ) -> Iterator[pa.RecordBatch]:
     part = wanted.partition
-    twin = HERE.of(wanted.size)
+    kernels = HERE.of(wanted.size)
     decoder = Decoder(
         part.topic,
         part.partition,
         columns=columns,
         rows=options.rows,
         group_bytes=GROUP_BYTES,
-        twin=twin,
+        kernels=kernels,
         room=buffer,
         on_unreadable=_stop if options.fail_on_unreadable else _skip,
     )

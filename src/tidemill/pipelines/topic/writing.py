@@ -129,7 +129,7 @@ class TaskWriter:
 
     def _write_rows(self, rows: pa.RecordBatch, sender: Sender) -> None:
         for topic, part in _by_topic(rows, self._options.topic):
-            encoder = Encoder(part, now_ms=time.time_ns() // 1_000_000, twin=HERE.of(part.num_rows))
+            encoder = Encoder(part, now_ms=time.time_ns() // 1_000_000, kernels=HERE.of(part.num_rows))
             if topic not in self._counts:
                 self._counts[topic] = sender.call(self._count, topic)
             chosen = self._partitions(topic, part, encoder)

@@ -53,7 +53,7 @@ class Decoder:
         rows: int = ROWS,
         group_bytes: int = GROUP_BYTES_MAX,
         verify: bool = True,
-        twin: Kernels | None = None,
+        kernels: Kernels | None = None,
         room: DecompressedRecords | None = None,
         on_unreadable: OnUnreadable = fail,
     ) -> None:
@@ -62,7 +62,7 @@ class Decoder:
         self._rows = rows
         self._group_bytes = group_bytes
         self._verify = verify
-        self._twin = load_kernels() if twin is None else twin
+        self._kernels = load_kernels() if kernels is None else kernels
         self._place = (topic, partition)
         self._on_unreadable = on_unreadable
         self._constants = {"topic": pa.scalar(topic), "partition": pa.scalar(partition, pa.int32())}
@@ -78,7 +78,7 @@ class Decoder:
         unknown, CorruptMessage is raised.
         """
         view = memoryview(buffer)
-        table = self._twin.scan(view, start, end, tuple(aborted))
+        table = self._kernels.scan(view, start, end, tuple(aborted))
         done = 0
         try:
             for lines, batch in self._decoded(view, table, start, end):
@@ -93,7 +93,7 @@ class Decoder:
         if self._verify:
             _check_crcs(view, table)
         for data, group in self._groups(view, table):
-            found = self._twin.read(data, group, start, end, self._wanted)
+            found = self._kernels.read(data, group, start, end, self._wanted)
             yield len(group), self._assemble(found, len(found["offset"]))
 
     def _alone(self, view: memoryview, line: Table, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -25,18 +25,18 @@ BATCH_BYTES = 1024 * 1024 - 12 * 1024
 class Encoder:
     """Converts the rows of one Arrow record batch."""
 
-    def __init__(self, rows: pa.RecordBatch, *, now_ms: int, twin: Kernels | None = None) -> None:
-        self._twin = load_kernels() if twin is None else twin
+    def __init__(self, rows: pa.RecordBatch, *, now_ms: int, kernels: Kernels | None = None) -> None:
+        self._kernels = load_kernels() if kernels is None else kernels
         self._columns = Columns.of(rows, now_ms)
-        self._prepared = self._twin.prepare(self._columns)
+        self._prepared = self._kernels.prepare(self._columns)
 
     def partitions(self, count: int, unkeyed: int, partitioner: str = DEFAULT_PARTITIONER) -> npt.NDArray[np.int64]:
         """Return the partition of each row by its key."""
-        return partitions_of(self._columns, count, unkeyed, self._twin, partitioner)
+        return partitions_of(self._columns, count, unkeyed, self._kernels, partitioner)
 
     def dealt(self, partitions: npt.NDArray[np.int64], count: int) -> dict[int, npt.NDArray[np.int64]]:
         """Return the rows of each of `count` partitions, in order. Partitions without rows are left out."""
-        return self._twin.dealt(partitions, count)
+        return self._kernels.dealt(partitions, count)
 
     def fill(
         self,
@@ -81,6 +81,6 @@ class Encoder:
             return 0
         if not draft.count:
             draft.base_time = draft.max_time = int(self._columns.timestamps_ms[rows[0]])
-        count, draft.end, draft.max_time = self._twin.write(self._prepared, rows, draft)
+        count, draft.end, draft.max_time = self._kernels.write(self._prepared, rows, draft)
         draft.count += count
         return count

@@ -66,8 +66,8 @@ def load_kernels(name: str | None = None) -> Kernels:
     name = name or _fastest()
     if name not in NAMES:
         raise ValueError(f"there are no kernels {name!r}; choose one of {', '.join(NAMES)}")
-    twin: Kernels = import_module(f"tidemill.records.arrow.{name}_kernels").KERNELS
-    return twin
+    found: Kernels = import_module(f"tidemill.records.arrow.{name}_kernels").KERNELS
+    return found
 
 
 @cache

@@ -20,11 +20,11 @@ DEFAULT_PARTITIONER = CONSISTENT_RANDOM
 
 
 def partitions_of(
-    columns: Columns, count: int, unkeyed: int, twin: Kernels, partitioner: str = DEFAULT_PARTITIONER
+    columns: Columns, count: int, unkeyed: int, kernels: Kernels, partitioner: str = DEFAULT_PARTITIONER
 ) -> npt.NDArray[np.int64]:
     """Return the partition of each row, 0 to `count` - 1."""
     if partitioner == MURMUR2_RANDOM:
-        return twin.by_murmur2(columns, count, unkeyed)
+        return kernels.by_murmur2(columns, count, unkeyed)
     if partitioner == CONSISTENT_RANDOM:
-        return twin.by_crc32(columns, count, unkeyed)
+        return kernels.by_crc32(columns, count, unkeyed)
     raise ValueError(f"there is no partitioner {partitioner!r}; choose one of {', '.join(PARTITIONERS)}")

@@ -96,11 +96,11 @@ async def add_partitions_to_txn(
     refused = {} if denial is not None else await _refused_partitions(call, wanted)
     errors |= refused
     if denial is None and not refused:
-        asker = ProducerIdAndEpoch(old.v3_and_below_producer_id, old.v3_and_below_producer_epoch)
+        producer = ProducerIdAndEpoch(old.v3_and_below_producer_id, old.v3_and_below_producer_epoch)
         errors = {}
         try:
             name = _required(old.v3_and_below_transactional_id)
-            await _with_known_error(call, call.broker.transactions.add_partitions(name, asker, frozenset(wanted)))
+            await _with_known_error(call, call.broker.transactions.add_partitions(name, producer, frozenset(wanted)))
         except TidemillError as error:
             errors = dict.fromkeys(wanted, error)
     return call.response(results_by_topic_v3_and_below=await _partition_results(call, wanted, errors))
@@ -216,10 +216,10 @@ async def add_offsets_to_txn(
     """Add the offsets of a group to the transaction."""
     call.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     call.check(Operation.READ, ResourceType.GROUP, request.group_id)
-    asker = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     where = frozenset({_offsets_partition(call, request.group_id)})
     await _with_known_error(
-        call, call.broker.transactions.add_partitions(_required(request.transactional_id), asker, where)
+        call, call.broker.transactions.add_partitions(_required(request.transactional_id), producer, where)
     )
     return call.response()
 
@@ -259,16 +259,16 @@ async def txn_offset_commit(
 
 
 async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> None:
-    broker, asker = call.broker, ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    broker, producer = call.broker, ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     where = _offsets_partition(call, request.group_id)
-    writer = TransactionalProducer(request.transactional_id, *asker)
+    writer = TransactionalProducer(request.transactional_id, *producer)
     implicit = call.version >= _IMPLICIT_FROM
     try:
         check = await broker.transaction_router.verify(broker.transactions, writer, where, implicit=implicit)
         await call.broker.groups.commit_transactional(
             request.group_id,
-            producer_id=asker.producer_id,
-            producer_epoch=asker.epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             offsets=entries,
             check=check,
             member_id=getattr(request, "member_id", ""),

@@ -91,18 +91,18 @@ class _Opened(NamedTuple):
     payload: Buffer
 
 
-def rows_of(entries: Sequence[BatchRows], appended_ms: int, twin: Kernels) -> pa.RecordBatch:
+def rows_of(entries: Sequence[BatchRows], appended_ms: int, kernels: Kernels) -> pa.RecordBatch:
     """Return the rows of these batches. All have the same append time."""
     opened, closed = _open_all(entries)
     tables = []
     if opened:
         try:
-            tables.append(_record_rows(opened, appended_ms, twin))
+            tables.append(_record_rows(opened, appended_ms, kernels))
         except CorruptMessage:
-            opened, damaged = _readable(opened, appended_ms, twin)
+            opened, damaged = _readable(opened, appended_ms, kernels)
             closed += damaged
             if opened:
-                tables.append(_record_rows(opened, appended_ms, twin))
+                tables.append(_record_rows(opened, appended_ms, kernels))
     if closed:
         tables.append(_closed_rows(closed, appended_ms))
     return pa.concat_tables(tables).combine_chunks().to_batches()[0]
@@ -143,13 +143,13 @@ def _has_plain_times(header: BatchHeader) -> bool:
     return max(abs(header.base_timestamp), abs(header.max_timestamp)) < TIMESTAMP_MS_MAX
 
 
-def _readable(opened: list[_Opened], appended_ms: int, twin: Kernels) -> tuple[list[_Opened], list[_Opened]]:
+def _readable(opened: list[_Opened], appended_ms: int, kernels: Kernels) -> tuple[list[_Opened], list[_Opened]]:
     """Find the unreadable batches after the kernels rejected a block, by reading each batch alone."""
     readable: list[_Opened] = []
     damaged: list[_Opened] = []
     for one in opened:
         try:
-            _record_rows([one], appended_ms, twin)
+            _record_rows([one], appended_ms, kernels)
             readable.append(one)
         except CorruptMessage:
             entry = one.entry
@@ -157,13 +157,13 @@ def _readable(opened: list[_Opened], appended_ms: int, twin: Kernels) -> tuple[l
     return readable, damaged
 
 
-def _record_rows(opened: Sequence[_Opened], appended_ms: int, twin: Kernels) -> pa.Table:
+def _record_rows(opened: Sequence[_Opened], appended_ms: int, kernels: Kernels) -> pa.Table:
     table = table_of(BatchPlace(0, one.entry.header) for one in opened)
     table[:, END] = np.cumsum([len(one.payload) for one in opened])
     table[1:, START] = table[:-1, END]
     table[0, START] = 0
     data = memoryview(b"".join([one.payload for one in opened]))
-    found = twin.read(data, table, 0, OFFSET_MAX, {"key", "value", "offset", "timestamp", "headers"})
+    found = kernels.read(data, table, 0, OFFSET_MAX, {"key", "value", "offset", "timestamp", "headers"})
     counts = np.array([one.entry.header.count for one in opened], np.int64)
     times = found["timestamp"].cast(pa.int64()).to_numpy() // MICROSECONDS
     headers = found["headers"]
@@ -239,14 +239,14 @@ def _words(words: Sequence[str], counts: npt.NDArray[np.int64]) -> pa.Dictionary
     )
 
 
-def batches_of(table: pa.Table, twin: Kernels) -> list[StoredBatch]:
+def batches_of(table: pa.Table, kernels: Kernels) -> list[StoredBatch]:
     """Return the batches of these rows. The rows are ordered by offset."""
     if not len(table):
         return []
     rows = table.combine_chunks().to_batches()[0]
     number = {name: _numbers(rows, name) for name in (*_HEAD, "timestamp")}
     starts = np.flatnonzero(np.diff(number["batch_offset"], prepend=np.int64(-1)))
-    payloads = _payloads(rows, number, starts, twin)
+    payloads = _payloads(rows, number, starts, kernels)
     lines = zip(*(number[name][starts].tolist() for name in _HEAD), strict=True)
     ends = [*starts[1:].tolist(), len(rows)]
     found = []
@@ -260,11 +260,11 @@ def batches_of(table: pa.Table, twin: Kernels) -> list[StoredBatch]:
     return found
 
 
-def outline_of(table: pa.Table, twin: Kernels) -> list[StoredBatch]:
+def outline_of(table: pa.Table, kernels: Kernels) -> list[StoredBatch]:
     """Return batches, without records if they are data. `table` has one row per batch."""
     rows = table.to_pylist()
     marked = [place for place, row in enumerate(rows) if row["mark"] in {COMMIT, ABORT}]
-    markers = dict(zip(marked, batches_of(table.take(pa.array(marked, pa.int64())), twin), strict=True))
+    markers = dict(zip(marked, batches_of(table.take(pa.array(marked, pa.int64())), kernels), strict=True))
     found = []
     for place, row in enumerate(rows):
         bare = _header(row, row["batch_records"])._replace(length=row["batch_bytes"] - LENGTH_END)
@@ -296,7 +296,7 @@ def _numbers(rows: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
 
 
 def _payloads(
-    rows: pa.RecordBatch, number: dict[str, npt.NDArray[np.int64]], starts: npt.NDArray[np.int64], twin: Kernels
+    rows: pa.RecordBatch, number: dict[str, npt.NDArray[np.int64]], starts: npt.NDArray[np.int64], kernels: Kernels
 ) -> list[bytes]:
     sizes = np.diff(np.append(starts, len(rows)))
     horizons, bases = number["delete_horizon"][starts], number["batch_timestamp"][starts]
@@ -312,7 +312,7 @@ def _payloads(
         times,
     )
     runs = Runs(np.append(starts[1:], len(rows)), base_times, number["offset"] - number["batch_offset"])
-    return twin.write_runs(twin.prepare(columns), runs, int(columns.sizes().sum()))
+    return kernels.write_runs(kernels.prepare(columns), runs, int(columns.sizes().sum()))
 
 
 def _header(head: dict[str, Any], count: int) -> BatchHeader:

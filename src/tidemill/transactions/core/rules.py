@@ -96,10 +96,10 @@ def init_producer(known: Transaction | None, request: InitProducer, *, spare_pro
 
 
 def add_partitions(
-    known: Transaction | None, asker: ProducerIdAndEpoch, partitions: AbstractSet[TopicPartition], now_ms: int
+    known: Transaction | None, producer: ProducerIdAndEpoch, partitions: AbstractSet[TopicPartition], now_ms: int
 ) -> Decision:
     """Add these partitions to the transaction; start one if none is open."""
-    known = _acting(known, asker)
+    known = _acting(known, producer)
     if known.state.preparing:
         raise ConcurrentTransactions
     if known.state is TransactionStatus.ONGOING and partitions <= known.partitions:
@@ -107,9 +107,9 @@ def add_partitions(
     return Decision(known.begin_or_grow(frozenset(partitions), now_ms), known.identity)
 
 
-def check_partition(known: Transaction | None, asker: ProducerIdAndEpoch, partition: TopicPartition) -> None:
+def check_partition(known: Transaction | None, producer: ProducerIdAndEpoch, partition: TopicPartition) -> None:
     """Reject a write to a partition that is not in the producer's open transaction (KIP-890, first part)."""
-    known = _acting(known, asker)
+    known = _acting(known, producer)
     if known.state.preparing:
         raise ConcurrentTransactions
     if known.state is not TransactionStatus.ONGOING or partition not in known.partitions:
@@ -118,7 +118,7 @@ def check_partition(known: Transaction | None, asker: ProducerIdAndEpoch, partit
 
 def end_transaction(
     known: Transaction | None,
-    asker: ProducerIdAndEpoch,
+    producer: ProducerIdAndEpoch,
     *,
     commit: bool,
     bump: bool,
@@ -127,8 +127,8 @@ def end_transaction(
 ) -> Decision:
     """Fix the outcome of the open transaction. Repeating it succeeds; the opposite outcome is an error."""
     if bump:
-        return _end_with_bump(known, asker, commit, spare_producer_id, now_ms)
-    known = _acting(known, asker)
+        return _end_with_bump(known, producer, commit, spare_producer_id, now_ms)
+    known = _acting(known, producer)
     if known.state is TransactionStatus.ONGOING:
         return Decision(_prepare(known, commit, now_ms), known.identity)
     if known.state is _complete_state(commit):
@@ -164,10 +164,10 @@ def forgettable(known: Transaction, now_ms: int, expiry_ms: int) -> bool:
     return resting and now_ms - known.updated_ms >= expiry_ms
 
 
-def _acting(known: Transaction | None, asker: ProducerIdAndEpoch) -> Transaction:
-    if known is None or known.identity.producer_id != asker.producer_id:
+def _acting(known: Transaction | None, producer: ProducerIdAndEpoch) -> Transaction:
+    if known is None or known.identity.producer_id != producer.producer_id:
         raise InvalidProducerIdMapping
-    if known.identity.epoch != asker.epoch:
+    if known.identity.epoch != producer.epoch:
         raise ProducerFenced
     return known
 
@@ -203,11 +203,11 @@ def _prepare(known: Transaction, commit: bool, now_ms: int) -> Transaction:
 
 
 def _end_with_bump(
-    known: Transaction | None, asker: ProducerIdAndEpoch, commit: bool, spare_producer_id: int, now_ms: int
+    known: Transaction | None, producer: ProducerIdAndEpoch, commit: bool, spare_producer_id: int, now_ms: int
 ) -> Decision:
-    if known is not None and known.repeats(asker):
+    if known is not None and known.repeats(producer):
         return _repeated_end(known, commit)
-    known = _acting(known, asker)
+    known = _acting(known, producer)
     if known.state.preparing:
         raise ConcurrentTransactions
     # KIP-890: an abort always gives a new epoch, even if no partition was written. So late batches of a failed
@@ -216,8 +216,8 @@ def _end_with_bump(
         raise _wrong_end(known, commit)
     change = replace(
         _prepare(known, commit, now_ms),
-        identity=ProducerIdAndEpoch(asker.producer_id, min(asker.epoch + 1, EPOCH_MAX)),
-        last=asker,
+        identity=ProducerIdAndEpoch(producer.producer_id, min(producer.epoch + 1, EPOCH_MAX)),
+        last=producer,
         next_producer_id=spare_producer_id if known.exhausted else NO_PRODUCER_ID,
         client_version=2,
     )

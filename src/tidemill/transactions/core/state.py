@@ -92,9 +92,9 @@ class Transaction:
         """Whether the markers commit."""
         return self.state is TransactionStatus.PREPARE_COMMIT
 
-    def repeats(self, asker: ProducerIdAndEpoch) -> bool:
+    def repeats(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether this is a retry of the producer from before the bump that it asked for: its answer was lost."""
-        return asker != NO_PRODUCER and asker == self.last
+        return producer != NO_PRODUCER and producer == self.last
 
     def begin_or_grow(self, more: frozenset[TopicPartition], now_ms: int) -> "Transaction":
         """Return the ongoing transaction with more partitions in it."""

@@ -3,20 +3,20 @@
 from typing import Any
 
 from tidemill.client.kafka.apis import ClientApi
-from tidemill.client.kafka.protocol import Answer, Conversation, Request
+from tidemill.client.kafka.protocol import Answer, OpenRequests, Request
 from tidemill.wire.kafka.requests import Header, is_flexible, read_header
 from tidemill.wire.kafka.schema import response_class
 from tidemill.wire.kafka.writer import message_writer
 
 
-def conversation(api: ClientApi, version: int) -> Conversation:
+def conversation(api: ClientApi, version: int) -> OpenRequests:
     """A conversation with a broker that supports exactly this version."""
-    talk = Conversation("me")
+    talk = OpenRequests("me")
     talk.learn({api.key: (version, version)})
     return talk
 
 
-def read_by_the_server(talk: Conversation, request: Request) -> tuple[Header, bytes]:
+def read_by_the_server(talk: OpenRequests, request: Request) -> tuple[Header, bytes]:
     """The header as the server parses it, and the whole frame."""
     _, buffers = talk.ask(request)
     sent = b"".join(buffers)

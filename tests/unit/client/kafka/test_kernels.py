@@ -1,4 +1,4 @@
-"""Which twin is used."""
+"""Which kernels are used."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_the_fastest_that_is_installed_is_the_default(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["python", "numba"])
-def test_a_twin_can_be_asked_for(name: str) -> None:
+def test_kernels_can_be_chosen_by_name(name: str) -> None:
     assert load_kernels(name).name == name
     assert chosen_kernels({"TIDEMILL_KERNELS": name}).name == name
 

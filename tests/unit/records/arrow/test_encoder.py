@@ -1,4 +1,4 @@
-"""Arrow to record batches, by both twins."""
+"""Arrow to record batches, by both kernels."""
 
 import inspect
 import random
@@ -12,7 +12,7 @@ from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.record_batches import COMPRESSED, NOW_MS, new_records
-from tests.unit.records.arrow.twins import TWINS, both, decoded
+from tests.unit.records.arrow.both_kernels import KERNELS, both, decoded
 
 from tidemill.model.errors import InvalidRecord
 from tidemill.records.arrow import (
@@ -49,15 +49,15 @@ def rows(records: list[NewRecord]) -> pa.RecordBatch:
     )
 
 
-def encoded(twin: str, batch: pa.RecordBatch, **options: object) -> list[Encoded]:
-    return list(Encoder(batch, now_ms=NOW_MS, twin=load_kernels(twin)).batches(**options))  # type: ignore[arg-type]  # the tests name them right
+def encoded(kernels: str, batch: pa.RecordBatch, **options: object) -> list[Encoded]:
+    return list(Encoder(batch, now_ms=NOW_MS, kernels=load_kernels(kernels)).batches(**options))  # type: ignore[arg-type]  # the tests name them right
 
 
 @both
 @given(records=new_records, codec=st.sampled_from(list(Codec)))
 @settings(max_examples=60, deadline=None)
-def test_rows_become_the_batch_that_their_records_are(twin: str, records: list[NewRecord], codec: Codec) -> None:
-    ((batch, count),) = encoded(twin, rows(records), codec=codec)
+def test_rows_become_the_batch_that_their_records_are(kernels: str, records: list[NewRecord], codec: Codec) -> None:
+    ((batch, count),) = encoded(kernels, rows(records), codec=codec)
     check_crc(batch, 0, read_header(batch))
     assert count == len(records)
     assert batch == build_batch(records, codec=codec, leader_epoch=-1)
@@ -66,13 +66,17 @@ def test_rows_become_the_batch_that_their_records_are(twin: str, records: list[N
 @both
 @given(records=new_records, start=st.integers(0, 12), limit=st.integers(100, 20_000))
 @settings(max_examples=60, deadline=None)
-def test_what_goes_in_comes_out(twin: str, records: list[NewRecord], start: int, limit: int) -> None:
+def test_what_goes_in_comes_out(kernels: str, records: list[NewRecord], start: int, limit: int) -> None:
     batch = rows(records).slice(start)
-    out = encoded(twin, batch, batch_bytes=limit)
+    out = encoded(kernels, batch, batch_bytes=limit)
     for each in out:
         assert len(each.batch) <= limit or each.count == 1
     back = pa.Table.from_batches(
-        [part for each in out for part in decoded(twin, each.batch, columns=("key", "value", "headers")).to_batches()],
+        [
+            part
+            for each in out
+            for part in decoded(kernels, each.batch, columns=("key", "value", "headers")).to_batches()
+        ],
         schema=batch.schema.remove(3),
     )
     assert back.to_pylist() == batch.select(["key", "value", "headers"]).to_pylist()
@@ -82,11 +86,11 @@ def test_what_goes_in_comes_out(twin: str, records: list[NewRecord], start: int,
 @given(records=new_records, cut=st.integers(0, 12), codec=st.sampled_from([Codec.NONE, Codec.ZSTD]))
 @settings(max_examples=60, deadline=None)
 def test_the_rows_of_several_arrow_batches_are_one_batch(
-    twin: str, records: list[NewRecord], cut: int, codec: Codec
+    kernels: str, records: list[NewRecord], cut: int, codec: Codec
 ) -> None:
     draft = None
     for part in (rows(records).slice(0, cut), rows(records).slice(cut)):
-        encoder = Encoder(part, now_ms=NOW_MS, twin=load_kernels(twin))
+        encoder = Encoder(part, now_ms=NOW_MS, kernels=load_kernels(kernels))
         for each in encoder.fill(np.arange(part.num_rows), draft, compression=Compression(codec)):
             draft = each
     assert draft is not None
@@ -94,8 +98,8 @@ def test_the_rows_of_several_arrow_batches_are_one_batch(
 
 
 @both
-def test_a_full_draft_is_followed_by_another(twin: str) -> None:
-    encoder = Encoder(pa.record_batch({"value": [b"x" * 50] * 3}), now_ms=NOW_MS, twin=load_kernels(twin))
+def test_a_full_draft_is_followed_by_another(kernels: str) -> None:
+    encoder = Encoder(pa.record_batch({"value": [b"x" * 50] * 3}), now_ms=NOW_MS, kernels=load_kernels(kernels))
     (first,) = encoder.fill(np.arange(1), batch_bytes=250)
     drafts = list(encoder.fill(np.arange(3), first, batch_bytes=250))
     assert drafts[0] is first
@@ -105,9 +109,9 @@ def test_a_full_draft_is_followed_by_another(twin: str) -> None:
 
 @both
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_compressed_batch_is_filled_as_it_travels(twin: str, codec: Codec) -> None:
+def test_a_compressed_batch_is_filled_as_it_travels(kernels: str, codec: Codec) -> None:
     values = [bytes([number % 7]) * 500 + number.to_bytes(4) for number in range(2000)]
-    out = encoded(twin, pa.record_batch({"value": values}), codec=codec, batch_bytes=20_000)
+    out = encoded(kernels, pa.record_batch({"value": values}), codec=codec, batch_bytes=20_000)
     assert [record.value for each in out for record in read_records(each.batch)] == values
     assert sum(each.count for each in out) == len(values)
     assert all(len(each.batch) <= 20_000 for each in out)
@@ -120,10 +124,10 @@ def test_a_compressed_batch_is_filled_as_it_travels(twin: str, codec: Codec) -> 
 
 @both
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_batch_fits_even_if_nothing_becomes_smaller(twin: str, codec: Codec) -> None:
+def test_a_batch_fits_even_if_nothing_becomes_smaller(kernels: str, codec: Codec) -> None:
     noise = random.Random(3)
     values = [noise.randbytes(noise.randrange(1, 400)) for _ in range(1000)]
-    out = encoded(twin, pa.record_batch({"value": values}), codec=codec, batch_bytes=20_000)
+    out = encoded(kernels, pa.record_batch({"value": values}), codec=codec, batch_bytes=20_000)
     assert [record.value for each in out for record in read_records(each.batch)] == values
     assert all(len(each.batch) <= 20_000 + 20_000 // 100 for each in out)
 
@@ -137,8 +141,10 @@ def test_what_a_reader_has_to_hold_is_bounded() -> None:
 
 
 @both
-def test_rows_are_chosen_and_ordered_by_their_numbers(twin: str) -> None:
-    encoder = Encoder(pa.record_batch({"value": [b"0", b"1", b"2", b"3"]}), now_ms=NOW_MS, twin=load_kernels(twin))
+def test_rows_are_chosen_and_ordered_by_their_numbers(kernels: str) -> None:
+    encoder = Encoder(
+        pa.record_batch({"value": [b"0", b"1", b"2", b"3"]}), now_ms=NOW_MS, kernels=load_kernels(kernels)
+    )
     (only,) = encoder.batches(np.array([3, 1], np.int64))
     assert [(record.offset, record.key, record.value) for record in read_records(only.batch)] == [
         (0, None, b"3"),
@@ -148,9 +154,9 @@ def test_rows_are_chosen_and_ordered_by_their_numbers(twin: str) -> None:
 
 
 @both
-def test_the_writer_and_its_sequence_stand_in_every_batch(twin: str) -> None:
+def test_the_writer_and_its_sequence_stand_in_every_batch(kernels: str) -> None:
     batch = pa.record_batch({"value": [b"x" * 50] * 6})
-    out = encoded(twin, batch, batch_bytes=200, writer=BatchProducer(9, 4, 2**31 - 3, transactional=True))
+    out = encoded(kernels, batch, batch_bytes=200, writer=BatchProducer(9, 4, 2**31 - 3, transactional=True))
     headers = [read_header(each.batch) for each in out]
     assert [header.count for header in headers] == [2, 2, 2]
     assert [header.base_sequence for header in headers] == [2**31 - 3, 2**31 - 1, 1]
@@ -158,13 +164,13 @@ def test_the_writer_and_its_sequence_stand_in_every_batch(twin: str) -> None:
 
 
 @both
-def test_a_row_larger_than_a_batch_goes_alone(twin: str) -> None:
+def test_a_row_larger_than_a_batch_goes_alone(kernels: str) -> None:
     batch = pa.record_batch({"value": [b"a", b"b" * 5000, b"c", b"d"]})
-    assert [each.count for each in encoded(twin, batch, batch_bytes=1000)] == [1, 1, 2]
+    assert [each.count for each in encoded(kernels, batch, batch_bytes=1000)] == [1, 1, 2]
 
 
 @both
-def test_text_and_large_columns_and_missing_times_are_taken(twin: str) -> None:
+def test_text_and_large_columns_and_missing_times_are_taken(kernels: str) -> None:
     batch = pa.record_batch(
         {
             "key": pa.array(["é", None], pa.large_string()),
@@ -173,7 +179,7 @@ def test_text_and_large_columns_and_missing_times_are_taken(twin: str) -> None:
             "other": [1, 2],
         }
     )
-    ((out, _),) = encoded(twin, batch)
+    ((out, _),) = encoded(kernels, batch)
     assert [(record.key, record.value, record.timestamp) for record in read_records(out)] == [
         ("é".encode(), b"v", 5000),
         (None, b"", NOW_MS),
@@ -207,9 +213,9 @@ MURMUR2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string"
 
 
 @both
-def test_keys_are_hashed_as_by_kafkas_producers(twin: str) -> None:
+def test_keys_are_hashed_as_by_kafkas_producers(kernels: str) -> None:
     batch = pa.record_batch({"key": pa.array(list(MURMUR2), pa.large_binary())})
-    encoder = Encoder(batch, now_ms=0, twin=load_kernels(twin))
+    encoder = Encoder(batch, now_ms=0, kernels=load_kernels(kernels))
     by_murmur = encoder.partitions(2**31, 0, MURMUR2_RANDOM).tolist()
     assert by_murmur == [number & 0x7FFFFFFF for number in MURMUR2.values()]
     assert encoder.partitions(2**32, 0).tolist() == [zlib.crc32(key) for key in MURMUR2]
@@ -221,14 +227,15 @@ def test_the_twins_agree_on_partitions(keys: list[bytes | None], start: int) -> 
     batch = pa.record_batch({"key": pa.array(keys, pa.binary())}).slice(start)
     for partitioner in (CONSISTENT_RANDOM, MURMUR2_RANDOM):
         reference, compiled = (
-            Encoder(batch, now_ms=0, twin=load_kernels(twin)).partitions(7, 5, partitioner).tolist() for twin in TWINS
+            Encoder(batch, now_ms=0, kernels=load_kernels(kernels)).partitions(7, 5, partitioner).tolist()
+            for kernels in KERNELS
         )
         assert reference == compiled
 
 
 @both
-def test_rows_without_a_key_go_where_the_caller_says(twin: str) -> None:
-    encoder = Encoder(pa.record_batch({"key": [None, b"", b"k"]}), now_ms=0, twin=load_kernels(twin))
+def test_rows_without_a_key_go_where_the_caller_says(kernels: str) -> None:
+    encoder = Encoder(pa.record_batch({"key": [None, b"", b"k"]}), now_ms=0, kernels=load_kernels(kernels))
     assert encoder.partitions(100, 42)[:2].tolist() == [42, 42]
     by_murmur = encoder.partitions(100, 42, MURMUR2_RANDOM).tolist()
     assert by_murmur[0] == 42
@@ -238,34 +245,34 @@ def test_rows_without_a_key_go_where_the_caller_says(twin: str) -> None:
 
 
 @both
-def test_rows_of_a_partition_keep_their_order(twin: str) -> None:
-    found = load_kernels(twin).dealt(np.array([2, 0, 2, 0, 5], np.int64), 7)
+def test_rows_of_a_partition_keep_their_order(kernels: str) -> None:
+    found = load_kernels(kernels).dealt(np.array([2, 0, 2, 0, 5], np.int64), 7)
     assert {partition: part.tolist() for partition, part in found.items()} == {0: [1, 3], 2: [0, 2], 5: [4]}
     assert list(found) == [0, 2, 5]
-    assert load_kernels(twin).dealt(np.array([], np.int64), 7) == {}
+    assert load_kernels(kernels).dealt(np.array([], np.int64), 7) == {}
 
 
 class Recording:
     """Kernels that note which of them are used."""
 
-    def __init__(self, twin: Kernels) -> None:
-        self.name = twin.name
+    def __init__(self, kernels: Kernels) -> None:
+        self.name = kernels.name
         self.used: set[str] = set()
-        self._twin = twin
+        self._kernels = kernels
 
     def __getattr__(self, name: str) -> Any:
         self.used.add(name)
-        return getattr(self._twin, name)
+        return getattr(self._kernels, name)
 
 
 @both
-def test_warming_up_uses_every_kernel_without_effect(twin: str) -> None:
+def test_warming_up_uses_every_kernel_without_effect(kernels: str) -> None:
     table = rows([NewRecord(b"k", b"v", (("h", b"1"),), NOW_MS), NewRecord(None, None, (), NOW_MS + 1)])
-    before = encoded(twin, table)
-    recording = Recording(load_kernels(twin))
+    before = encoded(kernels, table)
+    recording = Recording(load_kernels(kernels))
     warm_up(recording)
     assert recording.used == {
         name for name in vars(Kernels) if inspect.isfunction(getattr(Kernels, name)) and name[0] != "_"
     }
-    assert encoded(twin, table) == before
-    assert [batch["value"].to_pylist() for batch in decoded(twin, before[0].batch).to_batches()] == [[b"v", None]]
+    assert encoded(kernels, table) == before
+    assert [batch["value"].to_pylist() for batch in decoded(kernels, before[0].batch).to_batches()] == [[b"v", None]]

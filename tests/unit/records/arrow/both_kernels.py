@@ -1,4 +1,4 @@
-"""The two implementations (twins) of the kernels, and reference results for both."""
+"""The two implementations of the kernels, and reference results for both."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,12 +10,12 @@ from tidemill.records.arrow import COLUMNS, Decoder, Kernels, load_kernels
 from tidemill.records.header import Buffer
 from tidemill.records.record import Record
 
-TWINS = ("python", "numba")
-both = pytest.mark.parametrize("twin", [pytest.param(name, id=name) for name in TWINS])
+KERNELS = ("python", "numba")
+both = pytest.mark.parametrize("kernels", [pytest.param(name, id=name) for name in KERNELS])
 
 
 def decoded(
-    twin: Kernels | str,
+    kernels: Kernels | str,
     buffer: Buffer,
     start: int = 0,
     end: int = 2**62,
@@ -24,7 +24,9 @@ def decoded(
     **options: Any,
 ) -> pa.Table:
     """All rows of topic `t`, partition 3, validated by Arrow itself."""
-    decoder = Decoder("t", 3, columns=columns, twin=load_kernels(twin) if isinstance(twin, str) else twin, **options)
+    decoder = Decoder(
+        "t", 3, columns=columns, kernels=load_kernels(kernels) if isinstance(kernels, str) else kernels, **options
+    )
     batches = list(decoder.decode(buffer, start, end, aborted))
     for batch in batches:
         batch.validate(full=True)
