@@ -64,9 +64,9 @@ def wrong_login(broker: SecuredBroker, mechanism: str, name: str, password: str 
     ("mechanism", "name"),
     [
         ("PLAIN", "alice"),
-        ("PLAIN", "nobody"),
+        ("PLAIN", "unknown"),
         ("SCRAM-SHA-256", "alice"),
-        ("SCRAM-SHA-512", "nobody"),
+        ("SCRAM-SHA-512", "unknown"),
         ("OAUTHBEARER", ""),
     ],
 )
