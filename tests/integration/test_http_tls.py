@@ -102,3 +102,19 @@ def test_unfinished_handshakes_are_counted_and_cut(authority: Authority, monkeyp
             each.settimeout(WAIT_S)
             assert each.recv(1) == b""
         eventually(lambda: is_live(broker, authority))  # the server notes a moment later that they are closed
+
+
+def test_one_address_cannot_keep_others_out(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 5)
+    settings = {"tidemill.http.security": "SSL", "ssl.keystore.location": authority.issue("/CN=broker", "fair")}
+    with Broker(settings=settings, flags={"grpc": "none"}) as broker, ExitStack() as opened:
+        for _ in range(2):
+            opened.enter_context(socket.create_connection(place(broker), WAIT_S))
+        for _ in range(3):
+            plain = opened.enter_context(socket.create_connection(place(broker), WAIT_S))
+            opened.enter_context(context(authority).wrap_socket(plain, server_hostname="localhost"))
+        transport = httpx.HTTPTransport(verify=context(authority), local_address="127.0.0.2")
+        with httpx.Client(transport=transport, timeout=WAIT_S) as honest:
+            for _ in range(3):
+                found = honest.get(f"{broker.http}/health/live", headers={"connection": "close"})
+                assert found.text == "live\n"

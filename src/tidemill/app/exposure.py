@@ -29,6 +29,11 @@ def check_exposure(settings: Settings) -> None:
     for each in settings.listeners:
         if each.protocol == "SASL_PLAINTEXT" and not is_local(each.bind.host):
             log.warning("logins_are_not_encrypted", listener=str(each), next_step=f"SASL_SSL://{each.bind}")
+    for name, address in ((GRPC, settings.grpc), (HTTP, settings.http)):
+        if address is None or is_local(address.host):
+            continue
+        if server_security(name, settings.broker, settings.listeners).protocol == "SASL_PLAINTEXT":
+            log.warning("logins_are_not_encrypted", listener=f"{name} {address}", next_step="ssl.keystore.location")
 
 
 def _first_steps(settings: Settings) -> str:

@@ -60,8 +60,10 @@ def test_logins_that_are_not_encrypted_are_logged() -> None:
         check_exposure(settings_of({}, listeners="SASL_PLAINTEXT://:9092"))
         check_exposure(settings_of({}, listeners="SASL_PLAINTEXT://127.0.0.1:9092"))
         check_exposure(settings_of({}, listeners="SASL_SSL://:9092"))
+        check_exposure(settings_of({"http": "0.0.0.0:8080"}, listeners="SASL_PLAINTEXT://127.0.0.1:9092"))
     assert [(each["event"], each["listener"]) for each in logged] == [
-        ("logins_are_not_encrypted", "SASL_PLAINTEXT://0.0.0.0:9092")
+        ("logins_are_not_encrypted", "SASL_PLAINTEXT://0.0.0.0:9092"),
+        ("logins_are_not_encrypted", "http 0.0.0.0:8080"),
     ]
 
 

@@ -1,22 +1,39 @@
 """Accepts the connections of the HTTP server, with TLS if there is a context.
 
 A connection counts against the limit from the moment that it is accepted. So clients that never end their TLS handshake
-cannot hold more sockets than clients that never end their request, and both are cut after a bounded time.
+cannot hold more sockets than clients that never end their request, and both are cut after a bounded time. When there
+are too many connections, the address that has the most loses one to a client of another address.
 """
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
+from tidemill.servers.http.core.fair_share import connection_to_end
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """How long the end of a TLS connection waits for the other side."""
 ACCEPTED_AT_ONCE = 32
 RETRY_S = 0.5
 """The pause after a failed accept: the process has no free file descriptor, and trying at once would use up a core."""
+
+
+class AcceptedConnection(Protocol):
+    """An open connection, as far as the acceptor uses it."""
+
+    client: tuple[str, int] | None
+    transport: asyncio.Transport
+
+
+class PendingConnection(NamedTuple):
+    """A connection whose handshake has not ended."""
+
+    protocol: asyncio.Protocol
+    host: str
 
 
 class ConnectionAcceptor:
@@ -28,7 +45,7 @@ class ConnectionAcceptor:
         make_protocol: Callable[[], asyncio.Protocol],
         context: ssl.SSLContext | None,
         *,
-        opened: Collection[object],
+        opened: Collection[AcceptedConnection],
         connections_max: int,
     ) -> None:
         self._listening = listening
@@ -36,7 +53,7 @@ class ConnectionAcceptor:
         self._context = context
         self._opened = opened
         self._connections_max = connections_max
-        self._handshakes: dict[asyncio.Task[None], asyncio.Protocol] = {}
+        self._handshakes: dict[asyncio.Task[None], PendingConnection] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(listening, self._accept)
@@ -57,25 +74,40 @@ class ConnectionAcceptor:
         """Accept the connections that wait, a few at a time, so that the broker serves other clients in between."""
         for _ in range(ACCEPTED_AT_ONCE):
             try:
-                connected, _ = self._listening.accept()
+                connected, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
                 self._loop.remove_reader(self._listening)
                 self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._listening, self._accept)
                 return
-            self._admit(connected)
+            self._admit(connected, str(address[0]))
 
-    def _admit(self, connected: socket.socket) -> None:
+    def _admit(self, connected: socket.socket, host: str) -> None:
+        opened: Collection[object] = self._opened
         # A connection may be open a moment before the task of its handshake ends.
-        begun = sum(each not in self._opened for each in self._handshakes.values())
-        if len(self._opened) + begun >= self._connections_max:
+        pending = {task: each for task, each in self._handshakes.items() if each.protocol not in opened}
+        if len(opened) + len(pending) >= self._connections_max and not self._make_room(pending, host):
             connected.close()
             return
         protocol = self._make_protocol()
         task = asyncio.create_task(self._open(connected, protocol))
-        self._handshakes[task] = protocol
+        self._handshakes[task] = PendingConnection(protocol, host)
         task.add_done_callback(self._handshakes.pop)
+
+    def _make_room(self, pending: Mapping[asyncio.Task[None], PendingConnection], host: str) -> bool:
+        """End a connection of the address that has the most; False if the new client has as many."""
+        opened, tasks = [each for each in self._opened if not each.transport.is_closing()], list(pending)
+        hosts = [each.host for each in pending.values()]
+        hosts += [each.client[0] if each.client else "" for each in opened]
+        chosen = connection_to_end(hosts, host)
+        if chosen is None:
+            return False
+        if chosen < len(tasks):
+            tasks[chosen].cancel()
+        else:
+            opened[chosen - len(tasks)].transport.abort()
+        return True
 
     async def _open(self, connected: socket.socket, protocol: asyncio.Protocol) -> None:
         """Serve one connection; a handshake that fails or takes too long closes it."""
