@@ -91,6 +91,8 @@ def add(
 
     Example: tidemill user add alice --password-file alice.password
     """
+    if name.startswith("User:"):
+        raise WrongUse(f"give the name of the user without User:, as in: tidemill user add {name[5:] or 'alice'}")
     mechanisms = _mechanisms(mechanism)
     stored = _stored(data_dir, coordination, bootstrap, access)
     if super_ and stored is None:

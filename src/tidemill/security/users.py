@@ -10,7 +10,7 @@ import structlog
 
 from tidemill.model.errors import InvalidRequest, KafkaStorageError, PolicyViolation, ResourceNotFound
 from tidemill.security.core.plain import check_lengths
-from tidemill.security.core.principal import NAME_CHARS_MAX, USER, Principal, is_name
+from tidemill.security.core.principal import ANONYMOUS, NAME_CHARS_MAX, USER, Principal, is_name
 from tidemill.security.core.scram import (
     BY_LABEL,
     DEFAULT_ITERATIONS,
@@ -27,6 +27,9 @@ from tidemill.supervision.supervisor import Supervisor
 USERS = "security/users/"
 USERS_MAX = 10_000
 """The most users of a cluster."""
+
+RESERVED_NAMES = frozenset({ANONYMOUS.name, "*"})
+"""`User:*` is every user in ACLs, and `User:ANONYMOUS` every client without a login."""
 
 log = structlog.get_logger("tidemill.security")
 
@@ -144,6 +147,8 @@ class Users:
     def _check_name(self, name: str) -> None:
         if len(name) > NAME_CHARS_MAX or not is_name(name):
             raise InvalidRequest(f"a user name has 1 to {NAME_CHARS_MAX} printable characters")
+        if name in RESERVED_NAMES:
+            raise InvalidRequest(f"no user can have the name {name}: ACLs for it are for other clients, too")
         if len(self._known) >= USERS_MAX and name not in self._known:
             raise PolicyViolation(f"there are {USERS_MAX} users already; remove one first")
 
