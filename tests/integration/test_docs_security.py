@@ -35,6 +35,10 @@ class SecurityReader(Reader):
     def __init__(self, at: PageBroker, folder: Path) -> None:
         super().__init__(at, folder, {"127.0.0.1:9093": at.mtls})
         self._environ = {name: value for name, value in self._environ.items() if not name.startswith("TIDEMILL_")}
+        self._environ |= {
+            "TIDEMILL_BOOTSTRAP_GRPC": at.grpc,
+            "TIDEMILL_BOOTSTRAP_HTTP": at.http.removeprefix("http://"),
+        }
         self._broker: subprocess.Popen[bytes] | None = None
         http = at.http.removeprefix("http://")
         self._environ["TIDEMILL_BOOTSTRAP_HTTP"] = http  # tidemill sql has its default address in no command
