@@ -130,6 +130,9 @@ def test_wrong_uses(cli: CommandLine) -> None:
     assert "cannot be read" in cli.refused(WRONG_USE, "user", "add", "x", "--password-file", "none")
     assert "only one" in cli.refused(WRONG_USE, "user", "list", "--data-dir", "d", "--coordination", "etcd://x")
     assert "etcd://" in cli.refused(WRONG_USE, "user", "list", "--coordination", "http://u:topsecret@x")
+    assert "without User:" in cli.refused(WRONG_USE, "user", "add", "User:x", "--generate")
+    for name in ("*", "ANONYMOUS"):
+        assert "no user can have the name" in cli.refused(FAILED, "user", "add", name, "--generate")
     assert "a user name has" in cli.refused(FAILED, "user", "add", "a\tb", "--generate")
     assert "x" not in [each["user"] for each in cli.fine("user", "list", "--json").json()]
 
@@ -209,14 +212,23 @@ def test_the_users_of_a_cluster_on_etcd(alone: CommandLine, tmp_path: Path) -> N
 
 def test_a_password_is_asked_for_twice(tmp_path: Path) -> None:
     """On a terminal, which this test makes: nothing that is typed is shown."""
-    assert "added user alice" in typed(tmp_path, ["add", "alice"], ["tea", "tea"])
-    assert "the two passwords differ" in typed(tmp_path, ["add", "bob"], ["tea", "coffee"])
-    assert "the password is empty" in typed(tmp_path, ["add", "bob"], ["", ""])
+    add = ["user", "add", "--data-dir", str(tmp_path / "data")]
+    assert "added user alice" in typed([*add, "alice"], ["tea", "tea"])
+    assert "the two passwords differ" in typed([*add, "bob"], ["tea", "coffee"])
+    assert "the password is empty" in typed([*add, "bob"], ["", ""])
 
 
-def typed(folder: Path, words: list[str], answers: list[str]) -> str:
+def test_a_person_is_warned_about_a_password_among_the_client_settings() -> None:
+    words = ["topic", "list", "-b", "127.0.0.1:1", "--client", "security.protocol=SASL_SSL"]
+    login = ["--client", "sasl.mechanism=PLAIN", "--client", "sasl.username=ann", "--client", "sasl.password="]
+    said = typed([*words, *login[:-1], f"{login[-1]}tea"], [])
+    assert "warning: other users of this machine can see sasl.password on the command line; use a file" in said
+    assert "warning" not in typed([*words, *login[:-1], login[-1] + "${HOME}"], [])
+
+
+def typed(words: list[str], answers: list[str]) -> str:
     """The output of a command on a terminal. Each answer is typed after its prompt."""
-    command = [sys.executable, "-m", "tidemill", "user", *words, "--data-dir", str(folder / "data")]
+    command = [sys.executable, "-m", "tidemill", *words]
     program = f"import pty, sys; sys.exit(pty.spawn({command!r}) >> 8)"
     shown = b""
     with subprocess.Popen(
@@ -224,7 +236,7 @@ def typed(folder: Path, words: list[str], answers: list[str]) -> str:
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        for prompt, answer in zip((b"Password of ", b"The same again: "), answers, strict=True):
+        for prompt, answer in zip((b"Password of ", b"The same again: "), answers, strict=False):
             while not shown.rstrip(b" ").rpartition(b"\n")[2].startswith(prompt.strip()) or not shown.endswith(b": "):
                 part = os.read(child.stdout.fileno(), 1000)
                 assert part, shown

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from tidemill.cli.errors import CommandFailed, WrongUse
+from tidemill.cli.output import hint
 from tidemill.settings import CLIENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -62,10 +63,13 @@ def broker_at(
     from os import environ
     from pathlib import Path
 
-    from tidemill.client.kafka.options import LOGIN_NAMES, parse_options
+    from tidemill.client.kafka.options import LOGIN_NAMES, SECRET_NAMES, parse_options
     from tidemill.pipelines.errors import WrongOption
     from tidemill.pipelines.spec.core.broker import parse_client
 
+    for name, _, value in (item.partition("=") for item in client or ()):
+        if name.strip() in SECRET_NAMES and value and "${" not in value:
+            hint(f"warning: other users of this machine can see {name} on the command line; use a file, or ${{NAME}}")
     given = [environ[CLIENT_VARIABLE]] if environ.get(CLIENT_VARIABLE) else []
     try:
         return parse_client(

@@ -51,6 +51,8 @@ LOGIN_NAMES = frozenset(
     }
 )
 """The options for security and identity, which can be passed on to another client."""
+SECRET_NAMES = frozenset({"sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.key.pem", "ssl.keystore.key"})
+"""The options that hold a secret."""
 PATIENCE_NAMES = frozenset(
     {
         "socket.connection.setup.timeout.ms",
