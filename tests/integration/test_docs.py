@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def test_the_map_of_the_source_is_complete_and_true() -> None:
     packages = {str(each.parent.relative_to(source)) + "/" for each in found}
     folders = {"/".join(path.split("/")[:depth]) + "/" for path in named for depth in (1, 2)}
     assert packages - folders == set()
+
+
+def test_the_layers_are_those_of_the_import_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    block = re.search(r"```\n(__main__\n.*?)```", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    shown = [re.split(r" {2,}| \(", line)[0] for line in block[1].splitlines()]
+    assert shown == contracts[0]["layers"]
 
 
 def test_the_reference_is_what_the_tables_say() -> None:
