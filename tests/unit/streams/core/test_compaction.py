@@ -385,6 +385,7 @@ def test_neighbours_that_fit_into_one_segment_become_one(sizes: tuple[int, ...],
 
 
 def test_the_offsets_of_one_segment_fit_into_its_index() -> None:
+    assert GROUP_OFFSETS_MAX == 2**31, "indexes have offsets of 32 bits"
     half = GROUP_OFFSETS_MAX // 2 + 1
     assert [len(group) for group in groups(neighbours(1, 1, 1, offsets=half), 100)] == [1, 1, 1]
     third = GROUP_OFFSETS_MAX // 3

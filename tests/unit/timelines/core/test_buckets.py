@@ -1,0 +1,19 @@
+"""Quotas of buckets: even, and odd ones where they are needed or already are."""
+
+import pytest
+
+from tidemill.timelines.core.buckets import quotas
+
+
+@pytest.mark.parametrize(
+    ("held", "least", "most"),
+    [
+        ({}, {}, "a"),
+        ({"b": 2}, {}, "b"),
+        ({"b": 2}, {"a": 1}, "b"),  # less than an even share needs nothing more
+        ({"b": 2}, {"a": 3}, "a"),
+        ({"a": 5, "b": 2}, {"b": 3}, "b"),
+    ],
+)
+def test_an_odd_bucket_goes_where_it_is_needed_or_held(held: dict[str, int], least: dict[str, int], most: str) -> None:
+    assert quotas(5, ["b", "a"], held, least) == {"a": 2, "b": 2, most: 3}
