@@ -79,6 +79,8 @@ class _Filler:
             yield self.message(slot.struct, inner if self._wide else items - 1)
 
     def _value(self, slot: Slot, number: int) -> Any:
+        if slot.kind == "float64":
+            return 1.0
         if slot.name in FIXED_VALUES:
             return FIXED_VALUES[slot.name]
         if slot.tag is not None:

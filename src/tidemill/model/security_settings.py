@@ -215,8 +215,19 @@ SECURITY_SETTINGS = (
         "Time after which a login to the console expires.",
         low=1000,
     ),
+    Setting(
+        "tidemill.unauthenticated.connections.max",
+        SettingKind.INT,
+        "1000",
+        "Most TLS handshakes and logins in progress; above it, the oldest one of the address with the most is closed.",
+        low=1,
+    ),
 )
-PER_LISTENER = {setting.name: setting for setting in SECURITY_SETTINGS if setting.name.startswith(("ssl.", "sasl."))}
+PER_LISTENER = {
+    setting.name: setting
+    for setting in SECURITY_SETTINGS
+    if setting.name.startswith(("ssl.", "sasl.")) or setting.name == "max.connection.creation.rate"
+}
 LISTENER_PREFIX = "listener.name."
 
 
@@ -260,3 +271,4 @@ class SecuritySettings:
     tidemill_grpc_security: str
     tidemill_http_security: str
     tidemill_http_session_ms: int
+    tidemill_unauthenticated_connections_max: int

@@ -79,8 +79,11 @@ class ConnectionHost(Protocol):
     is_crowded: bool
     eager_bytes: int
 
-    def opened(self, connection: "ClientConnection") -> bool:
-        """Register a connection; False when there are too many."""
+    def opened(self, connection: "ClientConnection") -> None:
+        """Register a connection."""
+
+    def authenticated(self, connection: "ClientConnection") -> None:
+        """The client has logged in."""
 
     def closed(self, connection: "ClientConnection") -> None:
         """Unregister a closed connection."""
@@ -124,7 +127,7 @@ class ResponseSlot:
 class ClientConnection(asyncio.BufferedProtocol):
     """The state of one connection."""
 
-    def __init__(self, server: ConnectionHost, listener: ListenerSpec | None = None) -> None:
+    def __init__(self, server: ConnectionHost, listener: ListenerSpec | None = None, address: str = "") -> None:
         self._server = server
         self._throttle = server.broker.security.throttle
         self._identity = ConnectionIdentity(listener)
@@ -151,6 +154,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._login_deadline = self._loop.time() + LOGIN_TIMEOUT_S
         self.last_active = self._loop.time()
         self.peer = ""
+        self.address = address
+        """The client's address in the form that limits are counted by."""
 
     def under_way(self) -> list[asyncio.Task[None]]:
         """The requests that a server that stops should wait for."""
@@ -163,7 +168,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self.peer = str(name[0]) if isinstance(name, tuple) and name else ""
-        if not self._server.opened(self) or not self._identify(transport):
+        is_identified = self._identify(transport)
+        self._server.opened(self)
+        if not is_identified:
             transport.abort()
             return
         transport.set_write_buffer_limits(WRITE_BUFFER_HIGH_BYTES, WRITE_BUFFER_LOW_BYTES)
@@ -302,6 +309,26 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pump()
         self._account()
         self._regulate_reading()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the connection was established, with its TLS handshake."""
+        return self._transport is not None
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether requests may be served."""
+        return self._identity.is_authenticated
+
+    @property
+    def listener_name(self) -> str:
+        """The listener that the client has connected to."""
+        listener = self._identity.listener
+        return "" if listener is None else listener.name
+
+    def drop(self) -> None:
+        """Close a connection that has not authenticated, for another one."""
+        self.evict()
 
     def evict(self) -> None:
         """Close at once and free the memory of a partial request."""
@@ -503,6 +530,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._end(error)
             return
         if slot.api.key in LOGIN_APIS:
+            if self._identity.is_authenticated:
+                self._server.authenticated(self)
             self._frames.frame_bytes_max = self._frame_bytes_max()
         self._answer(slot, header, buffers, flexible=flexible and header.key != API_VERSIONS)
         if slot.api.key in LOGIN_APIS and self._identity.has_failed:

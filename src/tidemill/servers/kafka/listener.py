@@ -12,16 +12,19 @@ import structlog
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.addresses import Address
-from tidemill.model.listeners import PLAINTEXT, ListenerSpec
-from tidemill.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S, ReloadingContext
+from tidemill.model.listeners import PLAINTEXT, ListenerSpec, inter_broker_listener
+from tidemill.security.core.connection_limits import REFUSED, Admission, ConnectionLimits
+from tidemill.security.tls import ReloadingContext
+from tidemill.servers.kafka.acceptor import Acceptor, Opening, listening_sockets
 from tidemill.servers.kafka.api_table import ApiTable, standard_table
 from tidemill.servers.kafka.connection import ClientConnection
+from tidemill.servers.kafka.connection_settings import ConnectionSettings
 from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
 from tidemill.servers.kafka.loop_guard import LoopGuard
+from tidemill.servers.kafka.newcomers import Newcomers
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER, FRAME_BYTES_SPARING
 
 SERVER_NAME = "kafka"
-BACKLOG = 1024
 SCRATCH_BYTES = 256 * 1024
 FILES_RESERVE = 256
 """File descriptors that connections leave for segments."""
@@ -48,6 +51,8 @@ class KafkaServer:
     """The listeners of a broker and their connections. Limits hold for all of them together."""
 
     broker: BrokerNode
+    _connection_settings: ConnectionSettings
+    _limits: ConnectionLimits
 
     def __init__(self, apis: ApiTable | None = None) -> None:
         self.apis = apis or standard_table()
@@ -73,7 +78,13 @@ class KafkaServer:
         self._next_search = 0.0
         self._next_eviction = 0.0
         self._quotas_version = 0
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
+        self._protected = ""
+        self._newcomers: Newcomers[ClientConnection | Opening] = Newcomers(1)
+        self._openings: set[Opening] = set()
+        self._handshakes_failed = 0
+        self._handshake_failure = ""
+        self._dropped = 0
         self._contexts: list[ReloadingContext] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -91,7 +102,14 @@ class KafkaServer:
             )
         settings = broker.settings
         self._held_bytes_max = max(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_S, self._sweep)
+        self._newcomers = Newcomers(settings.security.tidemill_unauthenticated_connections_max)
+        listeners = broker.identity.listeners
+        between_brokers = inter_broker_listener(settings.security, listeners) if len(listeners) > 1 else None
+        self._protected = "" if between_brokers is None else between_brokers.name
+        loop = asyncio.get_running_loop()
+        self._connection_settings = ConnectionSettings(settings, loop.time())
+        self._limits = self._connection_settings.limits()
+        self._sweeper = loop.call_later(SWEEP_INTERVAL_S, self._sweep)
 
     async def listen(self, listener: ListenerSpec, host: str, port: int) -> Address:
         """Accept connections of one listener; with port 0 the system chooses the port of the returned address."""
@@ -99,17 +117,12 @@ class KafkaServer:
         if listener.uses_tls:
             context = ReloadingContext.open(self.broker.settings.of_listener(listener.name), listener.name)
             self._contexts.append(context)
-        server = await asyncio.get_running_loop().create_server(
-            lambda: ClientConnection(self, listener),
-            host,
-            port,
-            backlog=BACKLOG,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else HANDSHAKE_TIMEOUT_S,
-            ssl_shutdown_timeout=None if context is None else SHUTDOWN_TIMEOUT_S,
-        )
-        self._servers.append(server)
-        bound = self.addresses[listener.name] = Address(*server.sockets[0].getsockname()[:2])
+        now, is_protected = asyncio.get_running_loop().time(), listener.name == self._protected
+        rates = self._connection_settings.rates(listener.name, now, is_protected=is_protected)
+        self._limits.limit(listener.name, rates)
+        sockets = await listening_sockets(host, port)
+        bound = self.addresses[listener.name] = Address(*sockets[0].getsockname()[:2])
+        self._acceptors.append(Acceptor(self, listener, sockets, context))
         return bound
 
     async def start(self, broker: BrokerNode, host: str, port: int) -> None:
@@ -124,8 +137,9 @@ class KafkaServer:
 
     async def close(self) -> None:
         """Accept no more connections, wait a bounded time for requests in progress, then close all connections."""
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.stop()
+            await acceptor.stopped()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in self._connections:
@@ -143,20 +157,67 @@ class KafkaServer:
         await self._empty.wait()
         self.guard.close()
 
-    def opened(self, connection: ClientConnection) -> bool:
-        """Register a connection; False when the limit is reached and all connections are in use."""
-        if len(self._connections) >= self._connections_max and not self._replace():
+    def accept_wait_s(self, listener: ListenerSpec) -> float:
+        """How long the listener waits before it accepts the next connection."""
+        return self._limits.accept_wait_s(listener.name, asyncio.get_running_loop().time())
+
+    def admit(self, listener: ListenerSpec, address: str) -> Admission:
+        """Whether a new connection is served. It is not when the limit is reached and all connections are in use."""
+        now = asyncio.get_running_loop().time()
+        self._limits.accepted(listener.name, now)
+        is_full = len(self._connections) + len(self._openings) >= self._connections_max
+        if is_full and not self._replace() and not (listener.name == self._protected and self._replace_any()):
             self._refused += 1
-            return False
+            return REFUSED
+        table = self.broker.security.throttle.table
+        quota = table.of_address(address) if table.limits_connections else None
+        found = self._limits.admit(address, quota, now)
+        self._refused += not found.is_admitted
+        return found
+
+    def connection(self, listener: ListenerSpec, address: str) -> ClientConnection:
+        """The protocol of a connection that is served."""
+        return ClientConnection(self, listener, address)
+
+    def opening(self, opening: Opening) -> None:
+        """Register a TLS handshake in progress; when there are too many newcomers, one is dropped."""
+        self._openings.add(opening)
+        self._welcome(opening, opening.address)
+
+    def opened_or_failed(self, opening: Opening, *, has_begun: bool, error: BaseException | None) -> None:
+        """Unregister a handshake; `has_begun`: it succeeded, and the connection counts from now on."""
+        self._openings.discard(opening)
+        self._newcomers.remove(opening)
+        if not has_begun:
+            self._limits.release(opening.address)
+        if error is not None and not has_begun:
+            self._handshakes_failed += 1
+            self._handshake_failure = str(error)
+
+    def opened(self, connection: ClientConnection) -> None:
+        """Register a connection."""
         self._connections.add(connection)
         self._empty.clear()
         self.broker.metrics.connection_opened(SERVER_NAME)
-        return True
+        if not connection.is_authenticated:
+            self._welcome(connection, connection.address)
+
+    def authenticated(self, connection: ClientConnection) -> None:
+        """The client has logged in."""
+        self._newcomers.remove(connection)
+
+    def _welcome(self, newcomer: ClientConnection | Opening, address: str) -> None:
+        dropped = self._newcomers.add(newcomer, address)
+        if dropped is not None:
+            self._dropped += 1
+            dropped.drop()
 
     def closed(self, connection: ClientConnection) -> None:
         """Unregister a connection."""
         self._stalled.discard(connection)
+        self._newcomers.remove(connection)
         if connection in self._connections:
+            self._limits.release(connection.address)
             self._connections.discard(connection)
             if not self._connections:
                 self._empty.set()
@@ -220,6 +281,14 @@ class KafkaServer:
                 return True
         return False
 
+    def _replace_any(self) -> bool:
+        """Close the connection that was idle for longest, for a broker of the cluster."""
+        clients = [each for each in self._connections if each.listener_name != self._protected]
+        if not clients:
+            return False
+        self._evict(min(clients, key=lambda each: each.last_active))
+        return True
+
     def _uploads(self) -> list[Upload[ClientConnection]]:
         now = asyncio.get_running_loop().time()
         uploads = (each.upload(now) for each in self._connections)
@@ -242,9 +311,17 @@ class KafkaServer:
             if connection.too_slow(now, idle_s):
                 connection.abort()
         self._tend_throttled(now)
+        self._limits.expire(now)
         if self._refused:
             log.warning("connections_refused", count=self._refused, limit=self._connections_max)
             self._refused = 0
+        if self._handshakes_failed:
+            log.info("tls_handshakes_failed", count=self._handshakes_failed, last_reason=self._handshake_failure)
+            self._handshakes_failed = 0
+        if self._dropped:
+            limit = self.broker.settings.security.tidemill_unauthenticated_connections_max
+            log.warning("unauthenticated_connections_closed", count=self._dropped, limit=limit)
+            self._dropped = 0
         if self._evicted:
             log.warning(
                 "slow_connections_closed",

@@ -1,0 +1,203 @@
+"""Accepts the connections of one listener, and checks the limits before anything is spent on a connection.
+
+The event loop's own server accepts whatever comes and begins the TLS handshake at once. This one asks the limits before
+the handshake, stops accepting above a rate, and bounds the handshakes in progress. When the process has no more file
+descriptors it waits, and clients wait in the queue of the kernel.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+from contextlib import ExitStack
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from tidemill.model.listeners import ListenerSpec
+from tidemill.security.core.connection_limits import Admission
+from tidemill.security.core.quotas import plain_address
+from tidemill.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
+from tidemill.servers.kafka.connection import ClientConnection
+
+BACKLOG = 1024
+ACCEPTS_AT_ONCE = 64
+"""Connections that are accepted before other work of the event loop continues."""
+SHORTAGE_PAUSE_S = 0.1
+CLOSED_LATE_MAX = 1000
+"""Refused connections that wait for their end, of one listener; above it they are closed at once."""
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+log = structlog.get_logger("tidemill.kafka")
+
+
+class Opening:
+    """An accepted connection whose TLS handshake is in progress."""
+
+    __slots__ = ("address", "task")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.task: asyncio.Task[None] | None = None
+
+    def drop(self) -> None:
+        """Close the connection."""
+        if self.task is not None:
+            self.task.cancel()
+
+
+class AcceptingServer(Protocol):
+    """The part of the Kafka server that its acceptors use."""
+
+    def accept_wait_s(self, listener: ListenerSpec) -> float:
+        """How long the listener waits before it accepts the next connection."""
+
+    def admit(self, listener: ListenerSpec, address: str) -> Admission:
+        """Whether a new connection is served."""
+
+    def connection(self, listener: ListenerSpec, address: str) -> ClientConnection:
+        """The protocol of a connection that is served."""
+
+    def opening(self, opening: Opening) -> None:
+        """Register a handshake in progress."""
+
+    def opened_or_failed(self, opening: Opening, *, has_begun: bool, error: BaseException | None) -> None:
+        """Unregister a handshake; `has_begun`: it succeeded."""
+
+
+class Acceptor:
+    """The listening sockets of one listener."""
+
+    def __init__(
+        self,
+        server: AcceptingServer,
+        listener: ListenerSpec,
+        sockets: list[socket.socket],
+        context: ssl.SSLContext | None,
+    ) -> None:
+        self._server = server
+        self._listener = listener
+        self._sockets = sockets
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._openings: set[Opening] = set()
+        self._closed_late: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._resume()
+
+    def stop(self) -> None:
+        """Accept no more connections; handshakes in progress end."""
+        if self._pause is not None:
+            self._pause.cancel()
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets = []
+        for opening in list(self._openings):
+            opening.drop()
+        for refused, timer in self._closed_late.items():
+            timer.cancel()
+            refused.close()
+        self._closed_late.clear()
+
+    async def stopped(self) -> None:
+        """Wait until the handshakes have ended."""
+        tasks = [opening.task for opening in self._openings if opening.task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _resume(self) -> None:
+        self._pause = None
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _pause_for(self, wait_s: float) -> None:
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+        if self._pause is None:
+            self._pause = self._loop.call_later(wait_s, self._resume)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            wait_s = self._server.accept_wait_s(self._listener)
+            if wait_s > 0:
+                self._pause_for(wait_s)
+                return
+            try:
+                accepted, name = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _SHORTAGES:
+                    log.warning("connections_not_accepted", listener=self._listener.name, reason=str(error))
+                    self._pause_for(SHORTAGE_PAUSE_S)
+                    return
+                continue  # this client has left already
+            self._begin(accepted, plain_address(str(name[0]).partition("%")[0]))
+
+    def _begin(self, accepted: socket.socket, address: str) -> None:
+        admission = self._server.admit(self._listener, address)
+        if admission.is_admitted:
+            accepted.setblocking(False)
+            opening = Opening(address)
+            self._openings.add(opening)
+            if self._context is not None:
+                self._server.opening(opening)
+            connection = self._server.connection(self._listener, address)
+            opening.task = self._loop.create_task(self._open(accepted, connection))
+            # A callback and not a `finally`: a task that is cancelled before its first step runs no code.
+            opening.task.add_done_callback(partial(self._opened_or_failed, opening, accepted, connection))
+        elif admission.wait_s > 0 and len(self._closed_late) < CLOSED_LATE_MAX:
+            self._closed_late[accepted] = self._loop.call_later(admission.wait_s, self._close_refused, accepted)
+        else:
+            accepted.close()
+
+    def _close_refused(self, refused: socket.socket) -> None:
+        self._closed_late.pop(refused, None)
+        refused.close()
+
+    async def _open(self, accepted: socket.socket, connection: ClientConnection) -> None:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await self._loop.connect_accepted_socket(
+            lambda: connection,
+            accepted,
+            ssl=self._context,
+            ssl_handshake_timeout=None if self._context is None else HANDSHAKE_TIMEOUT_S,
+            ssl_shutdown_timeout=None if self._context is None else SHUTDOWN_TIMEOUT_S,
+        )
+
+    def _opened_or_failed(
+        self, opening: Opening, accepted: socket.socket, connection: ClientConnection, task: asyncio.Task[None]
+    ) -> None:
+        self._openings.discard(opening)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, OSError):
+            log.error("connection_not_opened", listener=self._listener.name, exc_info=error)
+        self._server.opened_or_failed(opening, has_begun=connection.has_begun, error=error)
+        if not connection.has_begun:
+            accepted.close()
+
+
+async def listening_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on every address of a host; with port 0 the system chooses one port for all of them."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    made: list[socket.socket] = []
+    with ExitStack() as opened:
+        for family, kind, protocol, _, name in dict.fromkeys(found):
+            try:
+                listening = socket.socket(family, kind, protocol)
+            except OSError:  # a host without IPv6
+                continue
+            made.append(opened.enter_context(listening))
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((name[0], name[1] or made[0].getsockname()[1], *name[2:]))
+            listening.listen(BACKLOG)
+        if not made:
+            raise OSError(errno.EAFNOSUPPORT, f"no address of {host}:{port} can be used")
+        opened.pop_all()
+    return made
