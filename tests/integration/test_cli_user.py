@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import CommandLine
 from tests.support.etcd import running_etcd
+from tests.support.waiting import eventually
 
 from tidemill.testing import Broker
 
@@ -201,10 +202,17 @@ def test_the_users_of_a_cluster_on_etcd(alone: CommandLine, tmp_path: Path) -> N
         (tmp_path / "etcd.url").write_text(url + "\n")
         listed = alone.fine("user", "list", "--coordination", "etcd.url", "--json").json()
         assert [(each["user"], each["super"]) for each in listed] == [("root", True)]
-        with Broker(process=True, settings=SETTINGS, flags={"coordination": url}) as broker:
-            where = ["-b", broker.bootstrap_servers, *as_user("root", made["password"])]
-            alone.fine("user", "add", "alice", "--generate", *where)
+        with (
+            Broker(process=True, settings=SETTINGS, flags={"coordination": url}) as broker,
+            Broker(process=True, settings=SETTINGS, flags={"coordination": url, "node-id": "1"}) as other,
+        ):
+            root = as_user("root", made["password"])
+            alice = alone.fine(
+                "user", "add", "alice", "--generate", "--json", "-b", other.bootstrap_servers, *root
+            ).json()
             assert "alice" in alone.fine("user", "list", "--coordination", url).out
+            login = ["-b", broker.bootstrap_servers, *as_user("alice", alice["password"])]
+            eventually(lambda: alone("topic", "list", *login).code == 0, "the user is unknown to the other broker")
             # A user that is made in etcd can log in at once, because brokers follow the change.
             new = alone.fine("user", "add", "bob", "--coordination", url, "--generate", "--json").json()
             alone.fine("topic", "list", "-b", broker.bootstrap_servers, *as_user("bob", new["password"]))
