@@ -311,7 +311,9 @@ def test_doctor_looks_at_the_settings_that_a_broker_would_have(
     assert found["grpc listener"][0] == "wrong"
     assert found["http listener"] == ("fine", "disabled")
     assert found["postgres 127.0.0.1:1/shop"][0] == "wrong"
-    assert "grpc listener, postgres 127.0.0.1:1/shop: see the advice above" in tidemill.refused(FAILED, "doctor")
+    assert "grpc listener, logins, postgres 127.0.0.1:1/shop: see the advice above" in tidemill.refused(
+        FAILED, "doctor"
+    )
 
 
 @pytest.mark.parametrize(

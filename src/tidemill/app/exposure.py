@@ -1,9 +1,10 @@
 """Refuses settings that are not safe: everyone is let in from other machines, or tokens cannot be checked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import structlog
 
+from tidemill.app.engine_urls import ENCRYPT_WITH, unverified_engines
 from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.listeners import GRPC, HTTP, authenticates, has_authentication, is_local, server_security
@@ -17,15 +18,15 @@ log = structlog.get_logger("tidemill.app")
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise InvalidConfig for a server that accepts anonymous clients from other machines."""
-    exposed = [f"{name} {address}" for name, address in _anonymous(settings) if not is_local(address.host)]
+    """Raise InvalidConfig for a server that accepts anonymous clients from other machines; log what else is unsafe."""
+    exposed = exposed_servers(settings)
     if exposed and not settings.broker.security.allow_anonymous:
-        raise InvalidConfig(
-            f"{', '.join(exposed)}: other machines could connect without a login; require logins "
-            f"({_first_steps(settings)}), or accept everyone with --set allow.anonymous=true"
-        )
+        raise InvalidConfig(refusal(settings, exposed))
     if exposed:
         log.warning("anonymous_clients_allowed", servers=exposed)
+    if has_authentication(settings.broker, settings.listeners):
+        for name in unverified_engines(settings):
+            log.warning("engine_is_not_verified", setting=name, next_step=ENCRYPT_WITH[name])
     for each in settings.listeners:
         if each.protocol == "SASL_PLAINTEXT" and not is_local(each.bind.host):
             log.warning("logins_are_not_encrypted", listener=str(each), next_step=f"SASL_SSL://{each.bind}")
@@ -34,6 +35,19 @@ def check_exposure(settings: Settings) -> None:
             continue
         if server_security(name, settings.broker, settings.listeners).protocol == "SASL_PLAINTEXT":
             log.warning("logins_are_not_encrypted", listener=f"{name} {address}", next_step="ssl.keystore.location")
+
+
+def exposed_servers(settings: Settings) -> list[str]:
+    """The servers that other machines can use without a login, with their addresses."""
+    return [f"{name} {address}" for name, address in _anonymous(settings) if not is_local(address.host)]
+
+
+def refusal(settings: Settings, exposed: Sequence[str]) -> str:
+    """Why these servers are not opened, and what to do."""
+    return (
+        f"{', '.join(exposed)}: other machines could connect without a login; require logins "
+        f"({_first_steps(settings)}), or accept everyone with --set allow.anonymous=true"
+    )
 
 
 def _first_steps(settings: Settings) -> str:

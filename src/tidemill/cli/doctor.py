@@ -74,6 +74,7 @@ def doctor(
         _python(),
         settings_finding,
         *(_listener(name, getattr(settings, name)) for name in ("kafka", "grpc", "http")),
+        *_security(settings),
         _disk(settings.data_dir),
         *_data(settings.data_dir),
         _files(),
@@ -126,6 +127,15 @@ def _listener(name: str, address: Address | None) -> Finding:
         advice = f"a broker cannot open it; correct --{name}, {PREFIX}{name.upper()} or the settings file"
         return Finding(check, "wrong", f"{address}: {error.strerror}", advice)
     return Finding(check, "fine", f"{address} is free")
+
+
+def _security(settings: Settings) -> list[Finding]:
+    """Logins, certificates, and the connections to engines."""
+    from datetime import UTC, datetime
+
+    from tidemill.app.security_inspection import security_findings
+
+    return [Finding(*each) for each in security_findings(settings, datetime.now(UTC))]
 
 
 def _disk(data_dir: Path) -> Finding:

@@ -67,6 +67,14 @@ def test_logins_that_are_not_encrypted_are_logged() -> None:
     ]
 
 
+def test_engines_that_are_not_verified_are_logged_where_clients_log_in() -> None:
+    etcd = {"coordination": "etcd://db:2379"}
+    with capture_logs() as logged:
+        check_exposure(settings_of(etcd, listeners="SASL_SSL://:9092"))
+        check_exposure(settings_of(etcd))
+    assert [(each["event"], each["setting"]) for each in logged] == [("engine_is_not_verified", "coordination")]
+
+
 @pytest.mark.parametrize(
     ("broker", "users", "event"),
     [
