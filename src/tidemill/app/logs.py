@@ -71,12 +71,15 @@ def _add_name(logger: _Lines, _: str, event: Any) -> Any:
 
 
 def _pretty(text: TextIO, error: ExcInfo) -> None:
-    """Print a readable traceback. rich is imported here, because importing it is slow (see `startup`)."""
+    """Print a readable traceback, without local variables: they may be passwords and records.
+
+    rich is imported here, because importing it is slow (see `startup`).
+    """
     from rich.console import Console  # noqa: PLC0415 -- heavy
     from rich.traceback import Traceback  # noqa: PLC0415
 
     text.write("\n")
-    shown = Traceback.from_exception(*error, show_locals=True, word_wrap=True)
+    shown = Traceback.from_exception(*error, word_wrap=True)
     Console(file=text, color_system="truecolor").print(shown)
 
 

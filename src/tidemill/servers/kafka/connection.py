@@ -533,8 +533,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._identity.is_authenticated:
                 self._server.authenticated(self)
             self._frames.frame_bytes_max = self._frame_bytes_max()
+        has_failed = slot.api.key in LOGIN_APIS and self._identity.has_failed
+        if has_failed:
+            self._waiting.clear()  # nothing that was sent behind a failed login is served
         self._answer(slot, header, buffers, flexible=flexible and header.key != API_VERSIONS)
-        if slot.api.key in LOGIN_APIS and self._identity.has_failed:
+        if has_failed:
             self._end_login()
 
     def _charge(self, slot: ResponseSlot, call: Call) -> None:
