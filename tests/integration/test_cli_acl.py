@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.command_line import CommandLine, Result
 
+from tidemill.client.kafka import acls
 from tidemill.testing import Broker
 from tidemill.testing.child import Child
 
@@ -155,6 +156,15 @@ def test_many_are_deleted_only_after_a_confirmation(cli: Commands) -> None:
     dry = cli.by(ADMIN, "acl", "grant", "alice", "--consumer", "--topic", "orders", "--dry-run")
     assert "nothing was changed" in dry.err
     assert "without --group" in dry.err
+    assert cli.acls("alice") == []
+
+
+def test_more_acls_than_one_request_takes(cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acls, "PER_REQUEST", 2)
+    topics = [word for number in range(5) for word in ("--topic", f"many{number}")]
+    assert len(cli.by(ADMIN, "acl", "grant", "alice", "--operation", "read", *topics, "--json").json()) == 5
+    assert sorted(each[3] for each in cli.acls("alice")) == [f"many{number}" for number in range(5)]
+    assert cli.by(ADMIN, "acl", "revoke", "alice", "--all", "--yes").lines[-1] == "5 ACLs revoked"
     assert cli.acls("alice") == []
 
 

@@ -26,6 +26,7 @@ class Watched(NamedTuple):
     folder: Path
     address: str
     http: str
+    grpc: str
     ca: str
 
     def output(self) -> str:
@@ -88,7 +89,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             eventually(lambda: ready in (folder / "out").read_text(), "the broker is not ready")
             parts = dict(each.split("=", 1) for each in (folder / "out").read_text().split()[2:])
             kafka = parts["kafka"].rpartition("://")[2]
-            yield Watched(process, folder, kafka, f"http://{parts['http']}", authority.path)
+            yield Watched(process, folder, kafka, f"http://{parts['http']}", parts["grpc"], authority.path)
         finally:
             process.terminate()
             process.wait(TIMEOUT_S)
@@ -116,6 +117,13 @@ def test_a_broker_shows_no_secret(broker: Watched) -> None:
     add = ("user", "add", "alice", "--password-file", "new", "--client", str(client))
     seen.append(run(*add, folder=broker.folder, environ={}))
     assert "added user alice" in seen[-1]
+    for password in (ADMIN, WRONG):
+        plain = {**broker.login(password, "PLAIN"), "security.protocol": "SASL_PLAINTEXT"}
+        client.write_text("".join(f"{name}={value}\n" for name, value in plain.items()))
+        over_grpc = ("timeline", "list", "--address", broker.grpc, "--client", str(client))
+        over_http = ("sql", "SELECT 1", "--http", broker.http, "--client", str(client))
+        seen += [run(*words, folder=broker.folder, environ={}) for words in (over_grpc, over_http)]
+        assert ("error: " in seen[-1], "error: " in seen[-2]) == (password == WRONG, password == WRONG), seen[-2:]
     seen.append(Path(f"/proc/{broker.process.pid}/cmdline").read_text())
     seen.append(broker.output())
     assert "login_failed" in seen[-1]
