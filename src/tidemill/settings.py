@@ -251,7 +251,7 @@ CLIENT_VARIABLE = PREFIX + "CLIENT"
 BOOTSTRAP_VARIABLES = (PREFIX + "BOOTSTRAP", PREFIX + "BOOTSTRAP_GRPC", PREFIX + "BOOTSTRAP_HTTP")
 """These configure the client commands. A broker ignores them."""
 ADMIN_PASSWORD_FILE_VARIABLE = PREFIX + "ADMIN_PASSWORD_FILE"
-"""A file with the password of the user `admin`, who is created as a super user at the first start."""
+"""A file with the password of the user `admin`, who is created as a super user if missing."""
 FILE_SUFFIX = "_FILE"
 CLUSTER_SECRET = "cluster-secret"  # noqa: S105 -- the name of the setting
 SECRET_ROWS = (CLUSTER_SECRET, "coordination", "streams", "timelines")

@@ -19,6 +19,7 @@ from tidemill.allocator import keep_memory
 from tidemill.app import logs
 from tidemill.app.node import Node
 from tidemill.model.addresses import Address
+from tidemill.model.listeners import inter_broker_listener
 from tidemill.settings import ROWS, Settings
 
 FORCED_EXIT_CODE = 1
@@ -70,18 +71,27 @@ async def _serve(settings: Settings) -> None:
     sys.stdout.flush()
     _freeze_memory()
     if sys.stderr.isatty():
-        sys.stderr.write(first_commands(node.kafka, node.http_url))
+        sys.stderr.write(first_commands(node.kafka, node.http_url, needs_client_file=_is_secured(settings)))
     await stopping.wait()
     log.info("stopping")
     await node.stop()
     log.info("stopped")
 
 
-def first_commands(kafka: Address | None, console: str | None) -> str:
+def _is_secured(settings: Settings) -> bool:
+    """Whether clients of the listener that the ready line names need TLS or a login."""
+    listener = inter_broker_listener(settings.broker.security, settings.listeners)
+    return listener is not None and (listener.uses_tls or listener.requires_login)
+
+
+def first_commands(kafka: Address | None, console: str | None, *, needs_client_file: bool = False) -> str:
     """The first commands to try, with the addresses they need, for a person at a terminal."""
     lines = [f"  console   {console}/"] if console else []
     if kafka:
         where = "" if str(kafka) == DEFAULT_KAFKA else f" --bootstrap {kafka}"
+        if needs_client_file:
+            lines.append("  log in    with --client FILE: see docs/guides/security.md")
+            where += " --client FILE"
         lines += [
             f"  try       tidemill topic create orders --partitions 3{where}",
             f"            tidemill produce orders --key user-123 --message hello{where}",

@@ -56,6 +56,9 @@ def test_a_person_sees_what_to_type() -> None:
     assert "tidemill topic create orders --partitions 3\n" in reported
     assert "--bootstrap 127.0.0.1:19092\n" in process.first_commands(Address("127.0.0.1", 19092), None)
     assert "tidemill" not in process.first_commands(None, None)
+    secured = process.first_commands(Address("127.0.0.1", 9092), None, needs_client_file=True)
+    assert "  log in    with --client FILE" in secured
+    assert secured.count("--client FILE\n") == 3
 
 
 def test_a_process_takes_as_many_files_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
