@@ -57,6 +57,8 @@ def settings_page() -> str:
         "there is.",
         "## Node",
         _table(("flag", "environment", "default", "meaning"), node),
+        "## Other variables",
+        _table(("environment", "meaning"), _other_variables()),
         "## Broker",
         "In Kafka's spelling: under `[broker]` in `tidemill.toml`, or `tidemill serve --set num.partitions=3` (may be "
         f"given often; `{settings.SET_VARIABLE}` in the environment).",
@@ -66,6 +68,36 @@ def settings_page() -> str:
         "any Kafka admin client. What a topic does not say is the broker's default.",
         _settings_table(topic_settings.SETTINGS),
     )
+
+
+def _other_variables() -> list[tuple[str, str]]:
+    """The variables that are no flags: files with secrets, and those of clients."""
+    files = [f"{row.variable}{settings.FILE_SUFFIX}" for row in settings.ROWS if row.name in settings.SECRET_ROWS]
+    bootstrap, grpc, http = settings.BOOTSTRAP_VARIABLES
+    return [
+        (f"`{settings.CONFIG_VARIABLE}`", "The settings file."),
+        (f"`{settings.SET_VARIABLE}`", "Broker settings: `a=b c=d`."),
+        (
+            _code_list([*files, settings.SET_VARIABLE + settings.FILE_SUFFIX]),
+            "A file that holds the value, for secrets.",
+        ),
+        (
+            f"`{settings.ADMIN_PASSWORD_FILE_VARIABLE}`",
+            "A file with the password of the super user `admin`. A start creates this user if it does not exist.",
+        ),
+        (f"`{bootstrap}`", "Clients: the Kafka address that commands connect to."),
+        (f"`{grpc}`", "Clients: the gRPC address, for timelines."),
+        (f"`{http}`", "Clients: the HTTP address, for SQL."),
+        (f"`{settings.CLIENT_VARIABLE}`", "Clients: a file of Kafka client settings for TLS and login, as `--client`."),
+        (
+            "`TIDEMILL_SERVICE_HOST`, `TIDEMILL_PORT`, ...",
+            "Ignored: Kubernetes sets them in every pod for services whose names begin with tidemill.",
+        ),
+    ]
+
+
+def _code_list(names: Sequence[str]) -> str:
+    return ", ".join(map(_code, names))
 
 
 def apis_page() -> str:
