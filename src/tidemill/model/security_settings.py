@@ -219,7 +219,7 @@ SECURITY_SETTINGS = (
         "tidemill.unauthenticated.connections.max",
         SettingKind.INT,
         "1000",
-        "Most TLS handshakes and logins in progress; above it, the oldest one of the address with the most is closed.",
+        "Most connections that are silent before the TLS handshake, or log in; above it, the oldest one is closed.",
         low=1,
     ),
 )

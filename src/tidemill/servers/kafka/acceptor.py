@@ -20,6 +20,7 @@ from tidemill.security.core.connection_limits import Admission
 from tidemill.security.core.quotas import plain_address
 from tidemill.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from tidemill.servers.kafka.connection import ClientConnection
+from tidemill.servers.kafka.handshakes import Opening
 
 BACKLOG = 1024
 ACCEPTS_AT_ONCE = 64
@@ -30,21 +31,6 @@ CLOSED_LATE_MAX = 1000
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 log = structlog.get_logger("tidemill.kafka")
-
-
-class Opening:
-    """An accepted connection whose TLS handshake is in progress."""
-
-    __slots__ = ("address", "task")
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.task: asyncio.Task[None] | None = None
-
-    def drop(self) -> None:
-        """Close the connection."""
-        if self.task is not None:
-            self.task.cancel()
 
 
 class AcceptingServer(Protocol):
@@ -60,10 +46,10 @@ class AcceptingServer(Protocol):
         """The protocol of a connection that is served."""
 
     def opening(self, opening: Opening) -> None:
-        """Register a handshake in progress."""
+        """Register a connection that needs a TLS handshake."""
 
     def opened_or_failed(self, opening: Opening, *, has_begun: bool, error: BaseException | None) -> None:
-        """Unregister a handshake; `has_begun`: it succeeded."""
+        """Unregister it; `has_begun`: the connection is established."""
 
 
 class Acceptor:
@@ -138,23 +124,33 @@ class Acceptor:
     def _begin(self, accepted: socket.socket, address: str) -> None:
         admission = self._server.admit(self._listener, address)
         if admission.is_admitted:
-            accepted.setblocking(False)
-            opening = Opening(address)
-            self._openings.add(opening)
-            if self._context is not None:
-                self._server.opening(opening)
-            connection = self._server.connection(self._listener, address)
-            opening.task = self._loop.create_task(self._open(accepted, connection))
-            # A callback and not a `finally`: a task that is cancelled before its first step runs no code.
-            opening.task.add_done_callback(partial(self._opened_or_failed, opening, accepted, connection))
+            self._prepare(accepted, address)
         elif admission.wait_s > 0 and len(self._closed_late) < CLOSED_LATE_MAX:
             self._closed_late[accepted] = self._loop.call_later(admission.wait_s, self._close_refused, accepted)
         else:
             accepted.close()
 
+    def _prepare(self, accepted: socket.socket, address: str) -> None:
+        accepted.setblocking(False)
+        opening = Opening(address, accepted)
+        self._openings.add(opening)
+        connection = self._server.connection(self._listener, address)
+        opening.end = partial(self._ended, opening, connection)
+        opening.start = partial(self._started, opening, connection)
+        if self._context is None:
+            opening.task = opening.start()
+        else:
+            self._server.opening(opening)
+
     def _close_refused(self, refused: socket.socket) -> None:
         self._closed_late.pop(refused, None)
         refused.close()
+
+    def _started(self, opening: Opening, connection: ClientConnection) -> asyncio.Task[None]:
+        task = self._loop.create_task(self._open(opening.accepted, connection))
+        # A callback and not a `finally`: a task that is cancelled before its first step runs no code.
+        task.add_done_callback(partial(self._ended, opening, connection))
+        return task
 
     async def _open(self, accepted: socket.socket, connection: ClientConnection) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -166,16 +162,18 @@ class Acceptor:
             ssl_shutdown_timeout=None if self._context is None else SHUTDOWN_TIMEOUT_S,
         )
 
-    def _opened_or_failed(
-        self, opening: Opening, accepted: socket.socket, connection: ClientConnection, task: asyncio.Task[None]
-    ) -> None:
+    def _ended(self, opening: Opening, connection: ClientConnection, task: asyncio.Task[None] | None = None) -> None:
+        """The connection is established, or closed."""
+        if opening.has_ended:
+            return
+        opening.has_ended = True
         self._openings.discard(opening)
-        error = None if task.cancelled() else task.exception()
+        error = None if task is None or task.cancelled() else task.exception()
         if error is not None and not isinstance(error, OSError):
             log.error("connection_not_opened", listener=self._listener.name, exc_info=error)
         self._server.opened_or_failed(opening, has_begun=connection.has_begun, error=error)
         if not connection.has_begun:
-            accepted.close()
+            opening.accepted.close()
 
 
 async def listening_sockets(host: str, port: int) -> list[socket.socket]:

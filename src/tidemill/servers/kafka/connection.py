@@ -59,7 +59,7 @@ UPLOAD_GRACE_S = 120.0
 UPLOAD_BYTES_PER_S_MIN = 64 * 1024
 """A frame must arrive within the grace time plus its size at this rate; slower connections are closed."""
 
-INDEBTED_HOLD_S_MAX = 5.0
+INDEBTED_HOLD_S_MAX = 20.0
 """How long the first Produce request of a connection waits at most while its client is above a quota."""
 _PRODUCE = 0
 

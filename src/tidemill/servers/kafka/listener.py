@@ -15,11 +15,12 @@ from tidemill.model.addresses import Address
 from tidemill.model.listeners import PLAINTEXT, ListenerSpec, inter_broker_listener
 from tidemill.security.core.connection_limits import REFUSED, Admission, ConnectionLimits
 from tidemill.security.tls import ReloadingContext
-from tidemill.servers.kafka.acceptor import Acceptor, Opening, listening_sockets
+from tidemill.servers.kafka.acceptor import Acceptor, listening_sockets
 from tidemill.servers.kafka.api_table import ApiTable, standard_table
 from tidemill.servers.kafka.connection import ClientConnection
 from tidemill.servers.kafka.connection_settings import ConnectionSettings
 from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
+from tidemill.servers.kafka.handshakes import Handshakes, Opening
 from tidemill.servers.kafka.loop_guard import LoopGuard
 from tidemill.servers.kafka.newcomers import Newcomers
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER, FRAME_BYTES_SPARING
@@ -52,6 +53,7 @@ class KafkaServer:
 
     broker: BrokerNode
     _connection_settings: ConnectionSettings
+    _handshakes: Handshakes
     _limits: ConnectionLimits
 
     def __init__(self, apis: ApiTable | None = None) -> None:
@@ -81,7 +83,6 @@ class KafkaServer:
         self._acceptors: list[Acceptor] = []
         self._protected = ""
         self._newcomers: Newcomers[ClientConnection | Opening] = Newcomers(1)
-        self._openings: set[Opening] = set()
         self._handshakes_failed = 0
         self._handshake_failure = ""
         self._dropped = 0
@@ -102,7 +103,9 @@ class KafkaServer:
             )
         settings = broker.settings
         self._held_bytes_max = max(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
-        self._newcomers = Newcomers(settings.security.tidemill_unauthenticated_connections_max)
+        newcomers_max = settings.security.tidemill_unauthenticated_connections_max
+        self._newcomers = Newcomers(newcomers_max)
+        self._handshakes = Handshakes(newcomers_max, self._newcomers.remove)
         listeners = broker.identity.listeners
         between_brokers = inter_broker_listener(settings.security, listeners) if len(listeners) > 1 else None
         self._protected = "" if between_brokers is None else between_brokers.name
@@ -165,7 +168,7 @@ class KafkaServer:
         """Whether a new connection is served. It is not when the limit is reached and all connections are in use."""
         now = asyncio.get_running_loop().time()
         self._limits.accepted(listener.name, now)
-        is_full = len(self._connections) + len(self._openings) >= self._connections_max
+        is_full = len(self._connections) + len(self._handshakes) >= self._connections_max
         if is_full and not self._replace() and not (listener.name == self._protected and self._replace_any()):
             self._refused += 1
             return REFUSED
@@ -180,14 +183,14 @@ class KafkaServer:
         return ClientConnection(self, listener, address)
 
     def opening(self, opening: Opening) -> None:
-        """Register a TLS handshake in progress; when there are too many newcomers, one is dropped."""
-        self._openings.add(opening)
+        """Begin a TLS handshake; when there are too many newcomers, one is dropped."""
         self._welcome(opening, opening.address)
+        self._handshakes.add(opening)
 
     def opened_or_failed(self, opening: Opening, *, has_begun: bool, error: BaseException | None) -> None:
         """Unregister a handshake; `has_begun`: it succeeded, and the connection counts from now on."""
-        self._openings.discard(opening)
         self._newcomers.remove(opening)
+        self._handshakes.remove(opening)
         if not has_begun:
             self._limits.release(opening.address)
         if error is not None and not has_begun:

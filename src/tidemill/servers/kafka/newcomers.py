@@ -1,8 +1,7 @@
-"""Bounds the connections that have not authenticated: TLS handshakes and logins in progress.
+"""Bounds the connections that cost a client nothing: those that are silent on a TLS listener, or do not log in.
 
-A flood of clients that begin a handshake and stop must not keep others out. When there are too many, the oldest one of
-the address with the most is dropped: an honest handshake or login takes milliseconds, and honest clients rarely share
-an address with a flood.
+A flood of them must not keep others out. When there are too many, the oldest one of the address with the most is
+dropped: an honest client sends its first message at once, and rarely shares its address with a flood.
 """
 
 from typing import Generic, TypeVar

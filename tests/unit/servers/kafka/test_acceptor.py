@@ -150,13 +150,13 @@ async def _half_open_handshakes(tmp_path: Path) -> None:
         with ExitStack() as stack:
             for _ in range(3 * most):
                 stack.enter_context(socket.create_connection(address))
-            await eventually_async(lambda: len(server._openings) == most)
+            await eventually_async(lambda: len(server._handshakes) == most)
             reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname="localhost")
             client = RawClient(reader, writer)
             assert int((await client.ask(18, 0)).error_code) == 0
-            assert len(server._openings) <= most
+            assert len(server._handshakes) <= most
             await client.close()
-        await eventually_async(lambda: not server._openings and not server._connections)
+        await eventually_async(lambda: not server._handshakes and not server._connections)
         assert server._limits.open_from(HOST) == 0
 
 
@@ -170,7 +170,7 @@ async def test_a_client_that_speaks_no_tls_is_closed_and_counted(tmp_path: Path)
 async def test_handshakes_in_progress_do_not_delay_the_end(tmp_path: Path) -> None:
     async with tls_server(tmp_path, {}) as (server, address, _):
         half_open = socket.create_connection(address)
-        await eventually_async(lambda: len(server._openings) == 1)
+        await eventually_async(lambda: len(server._handshakes) == 1)
     half_open.close()
 
 
