@@ -14,16 +14,33 @@ from tidemill.security.core.principal_rules import apply_rules, parse_rules
 PEM_KEY = "x509_pem_cert"
 REMEMBERED_MAX = 1_000
 _NAMES = {
+    NameOID.BUSINESS_CATEGORY: "businessCategory",
     NameOID.COMMON_NAME: "commonName",
     NameOID.COUNTRY_NAME: "countryName",
+    NameOID.DN_QUALIFIER: "dnQualifier",
     NameOID.DOMAIN_COMPONENT: "domainComponent",
     NameOID.EMAIL_ADDRESS: "emailAddress",
+    NameOID.GENERATION_QUALIFIER: "generationQualifier",
+    NameOID.GIVEN_NAME: "givenName",
+    NameOID.INITIALS: "initials",
+    NameOID.JURISDICTION_COUNTRY_NAME: "jurisdictionCountryName",
+    NameOID.JURISDICTION_LOCALITY_NAME: "jurisdictionLocalityName",
+    NameOID.JURISDICTION_STATE_OR_PROVINCE_NAME: "jurisdictionStateOrProvinceName",
     NameOID.LOCALITY_NAME: "localityName",
-    NameOID.ORGANIZATION_NAME: "organizationName",
     NameOID.ORGANIZATIONAL_UNIT_NAME: "organizationalUnitName",
+    NameOID.ORGANIZATION_IDENTIFIER: "organizationIdentifier",
+    NameOID.ORGANIZATION_NAME: "organizationName",
+    NameOID.POSTAL_ADDRESS: "postalAddress",
+    NameOID.POSTAL_CODE: "postalCode",
+    NameOID.PSEUDONYM: "pseudonym",
+    NameOID.SERIAL_NUMBER: "serialNumber",
     NameOID.STATE_OR_PROVINCE_NAME: "stateOrProvinceName",
     NameOID.STREET_ADDRESS: "streetAddress",
+    NameOID.SURNAME: "surname",
+    NameOID.TITLE: "title",
+    NameOID.UNSTRUCTURED_NAME: "unstructuredName",
     NameOID.USER_ID: "userId",
+    NameOID.X500_UNIQUE_IDENTIFIER: "x500UniqueIdentifier",
 }
 """OpenSSL's names, which `distinguished_name` shortens."""
 

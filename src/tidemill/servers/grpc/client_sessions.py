@@ -56,6 +56,9 @@ class ClientSessions:
         self._sessions[session_id] = session
         return session_id
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
     def _make_room(self, principal: Principal) -> None:
         """Drop the least recently used session when there are too many; of a principal that has many, its own."""
         if len(self._sessions) < SESSIONS_MAX:

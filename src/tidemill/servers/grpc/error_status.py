@@ -11,6 +11,7 @@ from tidemill.model import timeline_errors as timelines
 from tidemill.model.errors import InvalidRequest, TidemillError
 
 ERROR_KEY = "tidemill-error"
+UNEXPECTED = "unexpected error in the broker; see its log"
 STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
     timelines.UnknownTimeline: grpc.StatusCode.NOT_FOUND,
     timelines.UnknownMessage: grpc.StatusCode.NOT_FOUND,
@@ -74,7 +75,7 @@ async def answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:
     except TidemillError as error:
         await refuse(context, error)
         raise
-    except Exception as error:
+    except Exception:
         log.exception("grpc_call_failed")
-        await context.abort(grpc.StatusCode.INTERNAL, f"unexpected error in the broker: {error}")
+        await context.abort(grpc.StatusCode.INTERNAL, UNEXPECTED)
         raise

@@ -19,6 +19,7 @@ from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, StoreUna
 from tidemill.security.core.resources import Operation
 from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.client_sessions import ClientSessions
+from tidemill.servers.grpc.error_status import UNEXPECTED
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, Release, error_of
 from tidemill.timelines.dispatcher import Dispatcher
@@ -34,8 +35,6 @@ GATHER_S = 0.005
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
 START_TIMEOUT_S = 10.0
-
-UNEXPECTED = "unexpected error in the broker; see its log"
 
 log = structlog.get_logger("tidemill.grpc")
 
