@@ -25,6 +25,7 @@ from tidemill.model.listeners import inter_broker_listener, parse_listeners
 from tidemill.records.header import HEADER_SIZE, iter_headers, seal
 from tidemill.records.read import read_records, scan_records
 from tidemill.records.validate import check_produced, is_plain
+from tidemill.security.core.authorization_header import BearerLogin, parse_authorization
 from tidemill.security.core.distinguished_name import distinguished_name
 from tidemill.security.core.oauth import (
     ALGORITHMS,
@@ -35,7 +36,16 @@ from tidemill.security.core.oauth import (
     parse_bearer,
     parse_head,
 )
+from tidemill.security.core.peer_token import (
+    PeerCall,
+    PeerClaims,
+    PeerStamp,
+    PeerTokenRejected,
+    open_peer_token,
+    write_peer_token,
+)
 from tidemill.security.core.plain import parse_plain
+from tidemill.security.core.principal import user
 from tidemill.security.core.principal_rules import apply_rules, parse_rules
 from tidemill.security.core.scram import ScramMechanism, ScramServer, credential_from_salted
 from tidemill.servers.http.request_origin import AllowedOrigins
@@ -61,6 +71,12 @@ _MESSAGES = [
     for method in service.methods
 ]
 _CREDENTIAL = credential_from_salted(ScramMechanism.SHA_256, bytes(32), b"salt of 16 bytes", 4096)
+_PEER_TOKEN = write_peer_token(
+    b"secret",
+    PeerCall("/service/Method", 2, b"body"),
+    PeerClaims(1, user("ada"), "10.0.0.7"),
+    PeerStamp(b"s" * 16, 7, 1_700_000_000_000),
+)
 _SUBJECT_RULES = parse_rules(r"RULE:^CN=([^,]*),OU=brokers,.*$/broker-$1/L,RULE:^CN=([a-z]+)$/$1/,DEFAULT")
 _DANGEROUS = "file"
 _VOCABULARY = Vocabulary(
@@ -197,6 +213,32 @@ def fuzz_logins(data: bytes) -> None:
             attempt(data)
         except SaslAuthenticationFailed:
             continue
+
+
+def fuzz_authorization(data: bytes) -> None:
+    """The value of the header `authorization`: a login is read as it was written, and nothing else is a login."""
+    value = data.decode("utf-8", "surrogateescape")
+    try:
+        login = parse_authorization(value)
+    except SaslAuthenticationFailed:
+        return
+    rest = value.strip().partition(" ")[2].strip()
+    if isinstance(login, BearerLogin):
+        assert login.token == rest
+    else:
+        assert base64.b64decode(rest) == f"{login.name}:{login.password}".encode()
+    assert repr(login) in {"BearerLogin()", f"PlainLogin(name={getattr(login, 'name', '')!r})"}
+
+
+def fuzz_peer_tokens(data: bytes) -> None:
+    """Tokens of brokers: bytes that are changed or made without the secret are refused."""
+    token = data.decode("utf-8", "surrogateescape")
+    for made in (token, _PEER_TOKEN.replace(_PEER_TOKEN[10:20], token[:40], 1)):
+        try:
+            open_peer_token(b"secret", "/service/Method", 2, made, 1_700_000_000_000)
+        except PeerTokenRejected:
+            continue
+        assert made == _PEER_TOKEN
 
 
 def _plain_login(message: bytes) -> None:

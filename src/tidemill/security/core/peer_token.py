@@ -175,9 +175,12 @@ def _text(data: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        found = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise PeerTokenRejected("the token of the broker is malformed; run the same version on all brokers") from None
+        found = b""
+    if _text(found) != text:  # the last character has bits that do not count
+        raise PeerTokenRejected("the token of the broker is malformed; run the same version on all brokers")
+    return found
 
 
 def _words(text: str) -> str:
