@@ -198,6 +198,9 @@ def test_root_leaves_no_files_in_the_directory_of_another_user(alone: CommandLin
 def test_the_users_of_a_cluster_on_etcd(alone: CommandLine, tmp_path: Path) -> None:
     with running_etcd() as etcd:
         url = etcd.new_folder()
+        first = alone.fine("user", "add", "carol", "--coordination", url, "--generate")
+        assert "no broker has started with this address of etcd yet" in first.err
+        alone.fine("user", "remove", "carol", "--yes", "--coordination", url)
         made = alone.fine("user", "add", "root", "--super", "--coordination", url, "--generate", "--json").json()
         (tmp_path / "etcd.url").write_text(url + "\n")
         listed = alone.fine("user", "list", "--coordination", "etcd.url", "--json").json()
@@ -211,6 +214,7 @@ def test_the_users_of_a_cluster_on_etcd(alone: CommandLine, tmp_path: Path) -> N
                 "user", "add", "alice", "--generate", "--json", "-b", other.bootstrap_servers, *root
             ).json()
             assert "alice" in alone.fine("user", "list", "--coordination", url).out
+            assert alone.fine("user", "add", "dave", "--coordination", url, "--generate").err == ""
             login = ["-b", broker.bootstrap_servers, *as_user("alice", alice["password"])]
             eventually(lambda: alone("topic", "list", *login).code == 0, "the user is unknown to the other broker")
             # A user that is made in etcd can log in at once, because brokers follow the change.

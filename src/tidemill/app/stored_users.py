@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from tidemill.app.data_directory import FILE
 from tidemill.app.engines import open_coordination_at
 from tidemill.app.lock import LOCK, DataDirInUse, DataDirLock
+from tidemill.broker.identity import CLUSTER_ID
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.journal import JOURNAL
 from tidemill.model.errors import InvalidConfig
@@ -39,6 +40,15 @@ class StoredUsers(NamedTuple):
             return False
         check_directory(self.data_dir, creates=True)
         return not (self.data_dir / JOURNAL).exists()
+
+    def has_cluster(self) -> bool:
+        """Whether a broker has started with this address of etcd. False after a typing error in its folder."""
+
+        async def look() -> bool:
+            async with self._opened(creates=False) as store:
+                return await store.get(CLUSTER_ID) is not None
+
+        return asyncio.run(look())
 
     def all(self) -> dict[str, UserRecord]:
         """The users by name."""

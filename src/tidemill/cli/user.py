@@ -112,6 +112,8 @@ def add(
     say(f"added {'super ' if super_ else ''}user {name}")
     if chosen.is_generated:
         say(f"password: {chosen.text}")
+    if coordination is not None and stored is not None and not stored.has_cluster():
+        remark("no broker has started with this address of etcd yet; give brokers exactly the same --coordination")
     if stored is None:
         hint(f"next: tidemill acl grant {name} --consumer --topic TOPIC --group GROUP")
         _name_remaining_acls(users, name)
