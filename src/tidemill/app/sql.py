@@ -175,10 +175,7 @@ def peer_access(broker: BrokerNode) -> PeerAccess:
         http = server_security(HTTP, settings, listeners)
         if not http.uses_tls:
             return None
-        context = peer_context(http.settings, HTTP)
-        # A CA of its own signs brokers only. Any site can have a certificate of the system's CAs.
-        context.check_hostname = not http.settings.ssl_truststore_location
-        return context
+        return peer_context(http.settings, HTTP)
 
     return PeerAccess(broker.security.peers, lambda: broker.cluster_secret, kafka_tls, http_tls)
 

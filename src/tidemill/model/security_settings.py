@@ -161,6 +161,13 @@ SECURITY_SETTINGS = (
         "Versions of TLS.",
         choices=("TLSv1.2", "TLSv1.3"),
     ),
+    Setting(
+        "ssl.endpoint.identification.algorithm",
+        SettingKind.STRING,
+        "https",
+        "Connections to other brokers: https checks that the certificate names the host; empty checks only the CA.",
+        choices=("https", ""),
+    ),
     Setting("ssl.key.location", SettingKind.STRING, "", "PEM file of the broker's private key."),
     Setting("ssl.key.password", SettingKind.STRING, "", "Password of the private key.", sensitive=True),
     Setting(
@@ -261,6 +268,7 @@ class SecuritySettings:
     ssl_cipher_suites: tuple[str, ...]
     ssl_client_auth: str
     ssl_enabled_protocols: tuple[str, ...]
+    ssl_endpoint_identification_algorithm: str
     ssl_key_location: str
     ssl_key_password: str = field(repr=False)
     ssl_keystore_location: str

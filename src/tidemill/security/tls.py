@@ -86,11 +86,11 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
 def peer_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
     """A context for connections to other brokers: the CA of `ssl.truststore.location`, or the system's CAs.
 
-    Brokers authenticate with the cluster secret too, so the certificate only has to be signed by the CA: brokers are
-    reached at addresses that their certificates may not name.
+    The certificate must name the host. The CA often signs clients too, so one of them on the way could pretend to be a
+    broker otherwise, and pass on the proof that the broker knows the cluster's secret.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
+    context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
     _restrict(context, settings)
     if settings.ssl_truststore_location:
         _load_authorities(context, Path(settings.ssl_truststore_location))

@@ -9,7 +9,7 @@ import pytest
 from tests.support.certificates import Authority
 
 from tidemill.model.broker_settings import parse
-from tidemill.security.tls import AlertingHandshake, ReloadingContext
+from tidemill.security.tls import AlertingHandshake, ReloadingContext, peer_context
 
 STEPS_MAX = 10
 
@@ -32,9 +32,9 @@ def context(authority: Authority) -> ReloadingContext:
 class Ends:
     """Both ends of one connection, in memory."""
 
-    def __init__(self, context: ReloadingContext, client: ssl.SSLContext) -> None:
+    def __init__(self, context: ReloadingContext, client: ssl.SSLContext, host: str = "localhost") -> None:
         self.to_broker, self.to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.client = client.wrap_bio(self.to_client, self.to_broker, server_hostname="localhost")
+        self.client = client.wrap_bio(self.to_client, self.to_broker, server_hostname=host)
         self.broker = context.wrap_bio(self.to_broker, self.to_client, server_side=True)
 
     def shake_hands(self) -> set[ssl.SSLObject]:
@@ -114,3 +114,28 @@ def test_a_client_that_does_not_speak_tls_is_closed_at_once(context: ReloadingCo
     with pytest.raises(ssl.SSLError, match=r"HTTP_REQUEST|WRONG_VERSION_NUMBER") as refused:
         broker.do_handshake()
     assert not isinstance(refused.value, ssl.SSLWantReadError)
+
+
+@pytest.mark.parametrize(("host", "algorithm"), [("localhost", "https"), ("127.0.0.1", "https"), ("other.example", "")])
+def test_a_broker_accepts_another_whose_certificate_names_its_host(
+    authority: Authority, context: ReloadingContext, host: str, algorithm: str
+) -> None:
+    ends = Ends(context, peer(authority, algorithm), host)
+    assert ends.shake_hands() >= {ends.client, ends.broker}
+
+
+def test_a_client_of_the_same_ca_cannot_pretend_to_be_a_broker(authority: Authority, context: ReloadingContext) -> None:
+    """The certificate is of the CA, and names another host."""
+    ends = Ends(context, peer(authority, "https"), "other.example")
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"not valid for 'other\.example'"):
+        ends.shake_hands()
+
+
+def peer(authority: Authority, algorithm: str) -> ssl.SSLContext:
+    """The context of another broker."""
+    settings = {
+        "ssl.keystore.location": authority.issue("/CN=other", "other"),
+        "ssl.truststore.location": authority.path,
+        "ssl.endpoint.identification.algorithm": algorithm,
+    }
+    return peer_context(parse(settings).security, "SSL")
