@@ -192,7 +192,6 @@ def test_a_token_is_refused(broker: SecuredBroker, token: str) -> None:
     with broker.peer() as peer:
         answer = login(peer, TOKENS[token](broker.issuer))
         assert answer.error_code == FAILED, answer
-        assert peer.receive() is None
 
 
 def test_a_right_token_is_accepted(broker: SecuredBroker) -> None:
