@@ -21,3 +21,9 @@ def test_a_broker_with_256_file_descriptors_serves_many_clients_and_outlives_mor
     command = [sys.executable, "-m", "tests.hostile.few_files"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_handshakes_that_never_end_take_no_files_from_the_log() -> None:
+    command = [sys.executable, "-m", "tests.hostile.few_files_tls"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr

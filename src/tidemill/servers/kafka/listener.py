@@ -45,6 +45,9 @@ DRAIN_S = 10.0
 FLUSH_S = 1.0
 """How long it then waits for the last responses to be sent."""
 
+NEWCOMERS_SHARE = 2
+"""Silent clients may have one of this many connections, so that new clients are served where few are allowed."""
+
 log = structlog.get_logger("tidemill.kafka")
 
 
@@ -103,7 +106,8 @@ class KafkaServer:
             )
         settings = broker.settings
         self._held_bytes_max = max(settings.queued_max_request_bytes, settings.socket_request_max_bytes)
-        newcomers_max = settings.security.tidemill_unauthenticated_connections_max
+        share = max(1, self._connections_max // NEWCOMERS_SHARE)
+        newcomers_max = min(settings.security.tidemill_unauthenticated_connections_max, share)
         self._newcomers = Newcomers(newcomers_max)
         self._handshakes = Handshakes(newcomers_max, self._newcomers.remove)
         listeners = broker.identity.listeners
