@@ -11,6 +11,7 @@ A process that was forked while its parent had an open channel or server can nev
 threads that only the parent has. Such a call raises an error instead.
 """
 
+import asyncio
 import os
 import time
 import weakref
@@ -90,6 +91,12 @@ async def close_channel(channel: RpcChannel) -> None:
     """Close a channel, and end its calls."""
     await channel.close()
     IN_USE.open.discard(channel)
+
+
+def was_cancelled() -> bool:
+    """Whether a CancelledError of a call came from a cancelled task. Otherwise another call has closed the channel."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class Contact:

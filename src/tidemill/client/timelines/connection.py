@@ -33,6 +33,7 @@ from tidemill.client.rpc import (
     no_answer_text,
     open_channel,
     split_addresses,
+    was_cancelled,
 )
 from tidemill.model.errors import RequestTimedOut, TidemillError
 from tidemill.model.timeline_errors import (
@@ -162,6 +163,10 @@ class TimelineConnection:
                 reply = await getattr(stub, method)(request, timeout=left_s)
             except grpc.aio.AioRpcError as error:
                 failure = self.typed(error)
+            except asyncio.CancelledError:
+                if self._ended or was_cancelled():
+                    raise
+                failure, address = Unreachable(f"the connection to {self.address} was lost"), ""
             else:
                 self.contact.made = True
                 return reply

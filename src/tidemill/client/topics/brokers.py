@@ -27,6 +27,7 @@ from tidemill.client.rpc import (
     no_answer_text,
     open_channel,
     split_addresses,
+    was_cancelled,
 )
 from tidemill.model.errors import LeaderNotAvailable, TidemillError, UnknownServerError, by_name
 from tidemill.wire.grpc import broker_pb2 as wire
@@ -104,16 +105,21 @@ class Brokers:
 
     async def call_at(self, address: str, method: str, request: Any, *, timeout_ms: int = CALL_TIMEOUT_MS) -> Any:
         """Call one broker, once."""
+        channel, stub = self._stub(address)
         try:
-            reply = await getattr(self._stub(address)[1], method)(request, timeout=timeout_ms / 1_000)
+            reply = await getattr(stub, method)(request, timeout=timeout_ms / 1_000)
         except grpc.aio.AioRpcError as error:
             failure = _typed(error, address if self.contact.made else ", ".join(self._given))
+        except asyncio.CancelledError:
+            if was_cancelled():
+                raise
+            failure = BrokerUnreachable(f"the connection to {address} was lost")
         else:
             self.contact.made = True
             return reply
         if isinstance(failure, BrokerUnreachable):
             self.switch(address)
-            await self._drop(address)
+            await self._drop(address, channel)
         else:
             self.contact.made = True
         raise failure
@@ -124,16 +130,16 @@ class Brokers:
             self._stubs[address] = channel, generated.BrokerServiceStub(channel)
         return self._stubs[address]
 
-    async def _drop(self, address: str) -> None:
-        """Close a connection that failed; it is not used again."""
-        stub = self._stubs.pop(address, None)
-        if stub is not None:
-            await close_channel(stub[0])
+    async def _drop(self, address: str, channel: RpcChannel) -> None:
+        """Close a connection that failed, unless another call has replaced it. Its other calls fail, too."""
+        if address in self._stubs and self._stubs[address][0] is channel:
+            del self._stubs[address]
+            await close_channel(channel)
 
     async def close(self) -> None:
         """Close every connection."""
-        for address in list(self._stubs):
-            await self._drop(address)
+        for address, (channel, _) in list(self._stubs.items()):
+            await self._drop(address, channel)
 
 
 def _typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
