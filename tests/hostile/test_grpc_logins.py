@@ -74,7 +74,7 @@ METADATA: dict[str, Metadata] = {
     "only a scheme": (("authorization", "Basic"),),
     "no base64": (("authorization", "Basic !!!"),),
     "wrong password": (("authorization", basic("admin", "admin")),),
-    "unknown user": (("authorization", basic("nobody", "password")),),
+    "unknown user": (("authorization", basic("unknown", "password")),),
     "no password": (("authorization", basic("admin", "")),),
     "another scheme": (("authorization", 'Digest username="admin"'),),
     "unsigned token": (

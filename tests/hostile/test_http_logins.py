@@ -76,7 +76,7 @@ LOGINS = {
     "nothing in it": ("authorization: Basic " + base64.b64encode(b":").decode(),),
     "no password": (basic("admin", ""),),
     "wrong password": (basic("admin", "admin"),),
-    "unknown user": (basic("nobody", "password"),),
+    "unknown user": (basic("unknown", "password"),),
     "not UTF-8": ("authorization: Basic " + base64.b64encode(b"admin:\xff").decode(),),
     "NUL": (basic("admin\0", "password"),),
     "long": (basic("admin", "x" * 20_000),),
@@ -383,5 +383,5 @@ def test_wrong_passwords_do_not_slow_a_known_user_down(broker: SecuredBroker) ->
 
 
 def test_a_refusal_says_the_same_for_every_user(broker: SecuredBroker) -> None:
-    answers = {ask(broker, "GET /metrics", basic(name, "wrong"))[2] for name in ("admin", "alice", "nobody")}
+    answers = {ask(broker, "GET /metrics", basic(name, "wrong"))[2] for name in ("admin", "alice", "unknown")}
     assert len(answers) == 1

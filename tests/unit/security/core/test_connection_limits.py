@@ -37,8 +37,8 @@ def test_an_address_has_a_number_of_open_connections() -> None:
 
 def test_an_address_above_its_quota_waits_for_its_end() -> None:
     made = limits()
-    told = [made.admit(HOME, 2.0, 0.0).is_admitted for _ in range(25)]
-    assert told == [True] * 20 + [False] * 5
+    reported = [made.admit(HOME, 2.0, 0.0).is_admitted for _ in range(25)]
+    assert reported == [True] * 20 + [False] * 5
     assert made.admit(HOME, 2.0, 0.0).wait_s == pytest.approx(0.5)
     assert made.admit(HOME, 0.1, 0.0).wait_s == WINDOW_S
     assert made.admit(AWAY, 2.0, 0.0) == ADMITTED
