@@ -72,7 +72,7 @@ def wrong_login(broker: SecuredBroker, mechanism: str, name: str, password: str 
     [
         ("PLAIN", "alice", FLOOD),
         ("SCRAM-SHA-256", "alice", FLOOD),
-        ("SCRAM-SHA-512", "nobody", FLOOD // 2),
+        ("SCRAM-SHA-512", "unknown", FLOOD // 2),
         ("OAUTHBEARER", "", FLOOD // 2),
     ],
 )
