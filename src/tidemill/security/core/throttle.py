@@ -91,12 +91,18 @@ class Throttle:
 
     def record_time(self, user: str, client_id: str, spent_s: float, now_s: float) -> float:
         """Count time of the broker; the wait is one window at most, as in Apache Kafka."""
+        self.spend_time(user, client_id, spent_s, now_s)
         found = self._find(QuotaKind.REQUEST, user, client_id, now_s)
         if found is None:
             return 0.0
-        found.take(spent_s * _PERCENT, now_s)
-        found.bucket.limit_debt(found.burst)
         return self._counted(QuotaKind.REQUEST, min(found.wait_s(now_s), self._window_s))
+
+    def spend_time(self, user: str, client_id: str, spent_s: float, now_s: float) -> None:
+        """Count time of the broker. A client that has overdrawn more than its burst owes no more than that."""
+        found = self._find(QuotaKind.REQUEST, user, client_id, now_s)
+        if found is not None:
+            found.take(spent_s * _PERCENT, now_s)
+            found.bucket.limit_debt(found.burst)
 
     def delay(self, kind: QuotaKind, user: str, client_id: str, now_s: float) -> float:
         """The seconds for which the client must wait still, before it uses anything more."""

@@ -521,7 +521,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if call.wait_s:
                 answer = with_throttle_time(answer, call.api_key, call.version, throttle_ms(call.wait_s))
                 self._mute(call.wait_s)
-            buffers = answer if answer is None or isinstance(answer, list) else [await call.encoded(answer)]
+            buffers = answer if answer is None or isinstance(answer, list) else await self._encoded(call, answer)
         except ProtocolViolation as error:
             self._end(error)
             return
@@ -549,6 +549,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             call.throttle(self._throttle.delay(QuotaKind.PRODUCE, user, call.client_id, now))
         if self._throttle.measures_time:
             call.throttle(self._throttle.record_time(user, call.client_id, call.spent_s, now))
+
+    async def _encoded(self, call: Call, answer: Any) -> Buffers:
+        """The response as bytes. The time that this takes counts for the next request of the client."""
+        if not self._throttle.measures_time or self._identity.node_id is not None:
+            return [await call.encoded(answer)]
+        before_s = call.spent_s
+        encoded = await MeasuredSteps(call, call.encoded(answer))
+        user, now = self._identity.principal.name, self._loop.time()
+        self._throttle.spend_time(user, call.client_id, call.spent_s - before_s, now)
+        return [encoded]
 
     def _mute(self, wait_s: float) -> None:
         """Stop reading, and start no request, until the time is over. Responses are still sent (KIP-219)."""

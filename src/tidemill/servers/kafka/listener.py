@@ -18,6 +18,7 @@ from tidemill.security.tls import ReloadingContext
 from tidemill.servers.kafka.acceptor import Acceptor, listening_sockets
 from tidemill.servers.kafka.api_table import ApiTable, standard_table
 from tidemill.servers.kafka.connection import ClientConnection
+from tidemill.servers.kafka.connection_events import ConnectionEvents, EarlyEnd
 from tidemill.servers.kafka.connection_settings import ConnectionSettings
 from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
 from tidemill.servers.kafka.handshakes import Handshakes, Opening
@@ -70,7 +71,7 @@ class KafkaServer:
         self._parked: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._refused = 0
+        self._events = ConnectionEvents()
         self._held_bytes = 0
         self._owed_bytes = 0
         self.memory_short = False
@@ -78,7 +79,6 @@ class KafkaServer:
         self.eager_bytes = FRAME_BYTES_EAGER
         self._held_bytes_max = 0
         self._stalled: set[ClientConnection] = set()
-        self._evicted = 0
         self._replaceable: list[ClientConnection] = []
         self._next_search = 0.0
         self._next_eviction = 0.0
@@ -86,9 +86,7 @@ class KafkaServer:
         self._acceptors: list[Acceptor] = []
         self._protected = ""
         self._newcomers: Newcomers[ClientConnection | Opening] = Newcomers(1)
-        self._handshakes_failed = 0
         self._handshake_failure = ""
-        self._dropped = 0
         self._contexts: list[ReloadingContext] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -110,6 +108,7 @@ class KafkaServer:
         newcomers_max = min(settings.security.tidemill_unauthenticated_connections_max, share)
         self._newcomers = Newcomers(newcomers_max)
         self._handshakes = Handshakes(newcomers_max, self._newcomers.remove)
+        broker.metrics.sources.append(self._events.gauges)
         listeners = broker.identity.listeners
         between_brokers = inter_broker_listener(settings.security, listeners) if len(listeners) > 1 else None
         self._protected = "" if between_brokers is None else between_brokers.name
@@ -174,12 +173,13 @@ class KafkaServer:
         self._limits.accepted(listener.name, now)
         is_full = len(self._connections) + len(self._handshakes) >= self._connections_max
         if is_full and not self._replace() and not (listener.name == self._protected and self._replace_any()):
-            self._refused += 1
+            self._events.count(EarlyEnd.REFUSED)
             return REFUSED
         table = self.broker.security.throttle.table
         quota = table.of_address(address) if table.limits_connections else None
         found = self._limits.admit(address, quota, now)
-        self._refused += not found.is_admitted
+        if not found.is_admitted:
+            self._events.count(EarlyEnd.REFUSED)
         return found
 
     def connection(self, listener: ListenerSpec, address: str) -> ClientConnection:
@@ -198,7 +198,7 @@ class KafkaServer:
         if not has_begun:
             self._limits.release(opening.address)
         if error is not None and not has_begun:
-            self._handshakes_failed += 1
+            self._events.count(EarlyEnd.HANDSHAKE_FAILED)
             self._handshake_failure = str(error)
 
     def opened(self, connection: ClientConnection) -> None:
@@ -216,7 +216,7 @@ class KafkaServer:
     def _welcome(self, newcomer: ClientConnection | Opening, address: str) -> None:
         dropped = self._newcomers.add(newcomer, address)
         if dropped is not None:
-            self._dropped += 1
+            self._events.count(EarlyEnd.NOT_AUTHENTICATED)
             dropped.drop()
 
     def closed(self, connection: ClientConnection) -> None:
@@ -302,7 +302,7 @@ class KafkaServer:
         return [each for each in uploads if each is not None]
 
     def _evict(self, connection: ClientConnection) -> None:
-        self._evicted += 1
+        self._events.count(EarlyEnd.SLOW)
         connection.evict()
         self.closed(connection)
 
@@ -319,24 +319,25 @@ class KafkaServer:
                 connection.abort()
         self._tend_throttled(now)
         self._limits.expire(now)
-        if self._refused:
-            log.warning("connections_refused", count=self._refused, limit=self._connections_max)
-            self._refused = 0
-        if self._handshakes_failed:
-            log.info("tls_handshakes_failed", count=self._handshakes_failed, last_reason=self._handshake_failure)
-            self._handshakes_failed = 0
-        if self._dropped:
-            limit = self.broker.settings.security.tidemill_unauthenticated_connections_max
-            log.warning("unauthenticated_connections_closed", count=self._dropped, limit=limit)
-            self._dropped = 0
-        if self._evicted:
+        self._report()
+
+    def _report(self) -> None:
+        """Log what has ended early since the last sweep."""
+        settings, news = self.broker.settings, self._events.news
+        if count := news(EarlyEnd.REFUSED):
+            log.warning("connections_refused", count=count, limit=self._connections_max)
+        if count := news(EarlyEnd.HANDSHAKE_FAILED):
+            log.info("tls_handshakes_failed", count=count, last_reason=self._handshake_failure)
+        if count := news(EarlyEnd.NOT_AUTHENTICATED):
+            limit = settings.security.tidemill_unauthenticated_connections_max
+            log.warning("unauthenticated_connections_closed", count=count, limit=limit)
+        if count := news(EarlyEnd.SLOW):
             log.warning(
                 "slow_connections_closed",
-                count=self._evicted,
+                count=count,
                 connections_max=self._connections_max,
                 queued_max_request_bytes=self._held_bytes_max,
             )
-            self._evicted = 0
 
     def _tend_throttled(self, now: float) -> None:
         """Close throttled connections whose clients have left, and let clients go when quotas have changed."""

@@ -125,6 +125,15 @@ def test_time_of_the_broker_is_a_percentage_and_waits_one_window_at_most() -> No
     assert made.record_time("ann", "app", 5.0, 0.0) == WINDOW_S
 
 
+def test_time_that_is_counted_later_and_its_limit() -> None:
+    made = throttled(QuotaKind.REQUEST, 1.0)
+    made.spend_time("ann", "app", 1000.0, 0.0)
+    assert made.record_time("ann", "app", 0.0, 0.0) == WINDOW_S
+    assert made.record_time("ann", "app", 0.0, BURST_S) == 0.0  # it owes no more than its burst
+    made.spend_time("bob", "app", 1000.0, 0.0)
+    assert made.sensors() == 1
+
+
 def test_changes_of_topics_are_tokens() -> None:
     made = throttled(QuotaKind.MUTATION, 2.0)
     made.spend(QuotaKind.MUTATION, "ann", "app", 24.0, 0.0)

@@ -19,6 +19,7 @@ from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.listeners import ListenerSpec
 from tidemill.servers.kafka import acceptor as module
+from tidemill.servers.kafka.connection_events import EarlyEnd
 from tidemill.servers.kafka.listener import KafkaServer
 
 
@@ -163,7 +164,7 @@ async def _half_open_handshakes(tmp_path: Path) -> None:
 async def test_a_client_that_speaks_no_tls_is_closed_and_counted(tmp_path: Path) -> None:
     async with tls_server(tmp_path, {}) as (server, address, _):
         assert not await is_served(address)
-        await eventually_async(lambda: server._handshakes_failed == 1)
+        await eventually_async(lambda: server._events.news(EarlyEnd.HANDSHAKE_FAILED) == 1)
         assert server._limits.open_from(HOST) == 0
 
 
