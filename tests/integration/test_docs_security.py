@@ -53,7 +53,7 @@ class SecurityReader(Reader):
             return
         for command in commands(block):
             if command.line.startswith("export "):
-                self._export(self._here(command.line))
+                self._export(command.line)
             elif command.line.startswith("tidemill serve") and not command.printed[0].startswith("error: "):
                 self._serve(command.line, command.printed)
             else:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import grpc
+import grpc.aio
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
@@ -25,7 +26,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import ResourceType as KafkaResourceType
 from tests.support.certificates import Authority
 from tests.support.tokens import Issuer
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, eventually_async
 
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
@@ -705,6 +706,15 @@ def test_a_replaced_certificate_is_used_without_a_restart(tmp_path: Path) -> Non
         file.write_text(Path(authority.issue("/CN=second", "next", hosts="DNS:second")).read_text())
         eventually(lambda: serves("second"))
         assert not serves("first")
+
+
+async def test_idle_connections_are_closed_and_their_clients_connect_again() -> None:
+    with Broker(process=True, settings={"connections.max.idle.ms": "1000"}) as running:
+        async with grpc.aio.insecure_channel(running.grpc) as channel:
+            stub: Any = broker_pb2_grpc.BrokerServiceStub(channel)
+            await stub.ListTopics(streams.ListTopicsRequest())
+            await eventually_async(lambda: channel.get_state() is grpc.ChannelConnectivity.IDLE)
+            await stub.ListTopics(streams.ListTopicsRequest())
 
 
 def test_without_a_login_the_rights_of_anonymous_count() -> None:

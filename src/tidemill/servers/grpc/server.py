@@ -17,6 +17,7 @@ from tidemill.client.rpc import IN_USE
 from tidemill.cluster.core.registration import Endpoint
 from tidemill.model.listeners import GRPC, server_security
 from tidemill.model.security_settings import SecuritySettings
+from tidemill.model.topic_settings import INT32_MAX
 from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
 from tidemill.servers.grpc.broker_service import BrokerService
 from tidemill.servers.grpc.call_interceptor import CallInterceptor
@@ -75,6 +76,7 @@ class GrpcServer:
             ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
             ("grpc.so_reuseport", 0),
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
+            ("grpc.max_connection_idle_ms", min(self._broker.settings.connections_max_idle_ms, INT32_MAX)),
         )
         server = grpc.aio.server(options=options, interceptors=(CallInterceptor(self._broker.security, self._login),))
         self._serve(server)
