@@ -7,9 +7,11 @@ from tidemill.timelines.core.message import (
     BATCH_MESSAGES_MAX,
     DUE_MS_MAX,
     FIND_BYTES_MAX,
+    GROUP_CHARS_MAX,
     KEY_BYTES_MAX,
     NewMessage,
     TimedMessage,
+    check_group,
     check_new,
     within_bytes,
 )
@@ -72,3 +74,10 @@ def test_a_batch_has_a_largest_number_of_messages() -> None:
 def test_a_result_ends_before_its_bodies_are_too_large(sizes: tuple[int, ...], fit: int) -> None:
     messages = sized(*sizes)
     assert list(within_bytes(messages)) == messages[:fit]
+
+
+@pytest.mark.parametrize("group", ["g" * (GROUP_CHARS_MAX + 1), "a\n"])
+def test_a_group_that_cannot_be_stored_is_refused(group: str) -> None:
+    with pytest.raises(errors.BadMessageId, match="producer group"):
+        check_group(group)
+    check_group("g" * GROUP_CHARS_MAX)

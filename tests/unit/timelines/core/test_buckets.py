@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemill.timelines.core.buckets import quotas
+from tidemill.timelines.core.buckets import NO_OWNER, BucketRange, quotas, rebalance
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,9 @@ from tidemill.timelines.core.buckets import quotas
 )
 def test_an_odd_bucket_goes_where_it_is_needed_or_held(held: dict[str, int], least: dict[str, int], most: str) -> None:
     assert quotas(5, ["b", "a"], held, least) == {"a": 2, "b": 2, most: 3}
+
+
+def test_large_pieces_go_to_the_owners_that_need_most() -> None:
+    free = [BucketRange(0, 3, NO_OWNER), BucketRange(5, 14, NO_OWNER)]
+    found = rebalance([*free, BucketRange(4, 4, "gap")], {"a": 4, "b": 10, "gap": 1})
+    assert found == [BucketRange(0, 3, "a"), BucketRange(4, 4, "gap"), BucketRange(5, 14, "b")]

@@ -13,7 +13,7 @@ def everyone(windows: Windows) -> set[str]:
 
 def test_windows_are_aligned_to_the_clock() -> None:
     windows = Windows(1000, buckets=64)
-    assert not windows.turn(2_345)
+    assert windows.turn(2_345) is False
     assert windows.ends_ms == 3_000
     assert not windows.turn(2_999)
     windows.turn(3_000)
