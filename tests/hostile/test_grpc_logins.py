@@ -117,7 +117,7 @@ def test_garbage_is_refused_before_it_is_read(channel: grpc.Channel, method: Met
 def test_a_user_without_rights_gets_nothing(
     broker: SecuredBroker, channel: grpc.Channel, method: MethodDescriptor
 ) -> None:
-    """An empty request and one that names a topic or a timeline of somebody else in its first field."""
+    """An empty request and one that names a topic or a timeline of another user in its first field."""
     login = (("authorization", basic("mallory", broker.passwords["mallory"])),)
     for data in (b"", b"\x0a\x06honest"):
         code = send(channel, method, data, login)

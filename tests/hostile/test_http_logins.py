@@ -177,7 +177,7 @@ FORGED_TOKENS = ["", "0" * 64, "x", "'", "null", "0" * 10_000, "\u00fc"]
 
 @pytest.mark.parametrize("token", FORGED_TOKENS, ids=range(len(FORGED_TOKENS)))
 def test_a_forged_login_form_is_refused(broker: SecuredBroker, token: str) -> None:
-    """Somebody else's page could log a person in as the attacker."""
+    """A page of an attacker could log a user in as the attacker."""
     status, cookies = log_in(broker, "mallory", token=token)
     assert status in {400, 403}
     assert not cookies

@@ -33,7 +33,7 @@ PAUSE_S = 0.02
 WAITING = 400
 HALF_SENT = 800
 FAILED = 58
-UNKNOWN_NAMES = [f"nobody{number}" for number in range(8)]
+UNKNOWN_NAMES = [f"unknown{number}" for number in range(8)]
 
 
 @pytest.fixture(scope="module")

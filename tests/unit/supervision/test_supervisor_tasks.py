@@ -50,6 +50,7 @@ WATCHED = {
     "servers/grpc/broker_service.py": (2, AWAITED),
     "servers/grpc/timeline_relay.py": (1, "ends with its stream; its result refuses the call"),
     "servers/grpc/work_stream.py": (1, "an error of any of them ends the stream of its consumer"),
+    "servers/kafka/acceptor.py": (1, "one connection; a callback handles its end"),
     "servers/kafka/connection.py": (2, "one request; every error is answered"),
     "servers/kafka/produce.py": (2, AWAITED),
     "groups/writer.py": (1, ANSWERS),

@@ -31,7 +31,7 @@ from tidemill.streams.segments.files import OpenFile
 from tidemill.streams.segments.folders import delete_folder
 from tidemill.streams.segments.index import NO_TIMESTAMP, Index
 from tidemill.streams.segments.missing import without_segments
-from tidemill.streams.segments.opening import OpenedSegments, Opening, remove_files
+from tidemill.streams.segments.opening import OpenedSegments, LogOpening, remove_files
 from tidemill.streams.segments.reading import SegmentReader, SegmentResources
 from tidemill.streams.segments.removed import RemovedFiles, remove_all, set_aside
 from tidemill.streams.segments.rewriting import Rewriting
@@ -544,7 +544,7 @@ class SegmentLog:
         if last is not None and last.state is not None and self._start_offset <= last.known_until <= announced.cut_to:
             announced = announced._replace(state=last.state, state_offset=last.known_until)
         checkpoints.write(self._disk, self._folder, announced)
-        return Opening(self._disk, self._folder, self.settings).run()
+        return LogOpening(self._disk, self._folder, self.settings).run()
 
     def _drop(self, removed: list[Segment]) -> None:
         """Remove segments from the log. The caller deletes their files."""

@@ -69,7 +69,7 @@ class _Range(NamedTuple):
     end: int
 
 
-class Opening:
+class LogOpening:
     """Opens one folder once."""
 
     def __init__(

@@ -16,7 +16,7 @@ from tidemill.streams.segments.disk import RealDisk
 from tidemill.streams.segments.folders import DELETED, empty_folder
 from tidemill.streams.segments.index import NO_TIMESTAMP
 from tidemill.streams.segments.log import SegmentLog
-from tidemill.streams.segments.opening import OpenedSegments, Opening
+from tidemill.streams.segments.opening import OpenedSegments, LogOpening
 from tidemill.streams.segments.reading import SegmentResources
 from tidemill.streams.segments.reserve import RESERVE_BYTES
 
@@ -90,7 +90,7 @@ class SegmentStore:
         return await self._disk.aside(partial(self._shared.reserve.give_up, full))
 
     async def begin_at(self, topic: str, index: int, offset: int) -> None:
-        """Write a checkpoint with the offset where the log continues. Opening the log does the rest."""
+        """Write a checkpoint with the offset where the log continues. LogOpening the log does the rest."""
         await self._disk.aside(partial(self._begin_at, f"{topic}/{index}", offset))
 
     def _begin_at(self, folder: str, offset: int) -> None:
@@ -105,4 +105,4 @@ class SegmentStore:
 
     def _open(self, folder: str, settings: TopicSettings, believe: bool, given_offset: int) -> OpenedSegments:
         empty_folder(self._disk, folder + DELETED)
-        return Opening(self._disk, folder, settings, believe=believe, given_offset=given_offset).run()
+        return LogOpening(self._disk, folder, settings, believe=believe, given_offset=given_offset).run()
