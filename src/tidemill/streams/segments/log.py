@@ -31,7 +31,7 @@ from tidemill.streams.segments.files import OpenFile
 from tidemill.streams.segments.folders import delete_folder
 from tidemill.streams.segments.index import NO_TIMESTAMP, Index
 from tidemill.streams.segments.missing import without_segments
-from tidemill.streams.segments.opening import OpenedSegments, LogOpening, remove_files
+from tidemill.streams.segments.opening import LogOpening, OpenedSegments, remove_files
 from tidemill.streams.segments.reading import SegmentReader, SegmentResources
 from tidemill.streams.segments.removed import RemovedFiles, remove_all, set_aside
 from tidemill.streams.segments.rewriting import Rewriting

@@ -16,7 +16,7 @@ from tidemill.streams.segments.disk import RealDisk
 from tidemill.streams.segments.folders import DELETED, empty_folder
 from tidemill.streams.segments.index import NO_TIMESTAMP
 from tidemill.streams.segments.log import SegmentLog
-from tidemill.streams.segments.opening import OpenedSegments, LogOpening
+from tidemill.streams.segments.opening import LogOpening, OpenedSegments
 from tidemill.streams.segments.reading import SegmentResources
 from tidemill.streams.segments.reserve import RESERVE_BYTES
 
