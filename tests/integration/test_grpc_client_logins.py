@@ -28,7 +28,7 @@ from tests.support.certificates import Authority
 from tests.support.command_line import CommandLine
 from tests.support.etcd import running_etcd
 from tests.support.tokens import Issuer
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, eventually_async
 
 from tidemill import AsyncTimeline, Consumer, Message, Timeline, TopicProducer
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable
@@ -271,17 +271,20 @@ class Cluster:
     def __init__(self, overseer: Broker, carrier: Broker, authority: Authority) -> None:
         self.overseer, self.carrier, self.authority = overseer, carrier, authority
         self.kafka = admin(carrier, authority)
-        change = UserScramCredentialUpsertion(
-            "alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"alice-password"
-        )
-        self.kafka.alter_user_scram_credentials([change])["alice"].result(TIMEOUT_S)
+        self.set_password("alice", "alice-password")
 
-    def grant(self, operation: AclOperation, name: str) -> None:
+    def set_password(self, name: str, password: str) -> None:
+        change = UserScramCredentialUpsertion(
+            name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password.encode()
+        )
+        self.kafka.alter_user_scram_credentials([change])[name].result(TIMEOUT_S)
+
+    def grant(self, operation: AclOperation, name: str, user: str = "alice") -> None:
         binding = AclBinding(
             ResourceType.TOPIC,
             name,
             ResourcePatternType.LITERAL,
-            "User:alice",
+            f"User:{user}",
             "*",
             operation,
             AclPermissionType.ALLOW,
@@ -391,6 +394,30 @@ def test_an_overseer_relays_timelines_with_the_rights_of_the_client(cluster: Clu
             next(stub.Work(iter([start]), metadata=ALICE, timeout=TIMEOUT_S))
         assert dict(caught.value.trailing_metadata())["tidemill-error"] == "UnknownSession"
         assert next(stub.Work(iter([start]), metadata=ADMIN, timeout=TIMEOUT_S)).WhichOneof("what") == "ping"
+
+
+async def test_a_relayed_stream_ends_with_its_login(cluster: Cluster, credentials: grpc.ChannelCredentials) -> None:
+    """Only the overseer knows the password: the carrier trusts the token of the overseer."""
+    await asyncio.to_thread(cluster.set_password, "bob", "first")
+    await asyncio.to_thread(cluster.grant, AclOperation.READ, "later", "bob")
+    metadata = login("bob", "first")
+    async with grpc.aio.secure_channel(cluster.overseer.grpc, credentials) as channel:
+        stub: Any = timeline_pb2_grpc.TimelineServiceStub(channel)
+        greeting = timelines.HandshakeRequest(role=timelines.ROLE_CONSUMER, timeline="later", id="bob")
+
+        async def greeted() -> str:
+            try:
+                return str((await stub.Handshake(greeting, metadata=metadata)).session)
+            except grpc.aio.AioRpcError:  # the brokers do not know the user or the ACL yet
+                return ""
+
+        await eventually_async(greeted)
+        call = stub.Work(metadata=metadata)
+        await call.write(timelines.WorkUp(start=timelines.WorkStart(session=await greeted())))
+        assert (await call.read()).WhichOneof("what") == "ping"
+        await asyncio.to_thread(cluster.set_password, "bob", "second")
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_clients_reach_a_carrier_through_an_overseer(cluster: Cluster) -> None:
