@@ -295,6 +295,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         found: int = self._transport.get_extra_info("socket").fileno()
         return found
 
+    @property
+    def held_throttled_bytes(self) -> int:
+        """The memory of the requests of a throttled client."""
+        return 0 if self._muted is None or self._ending else self._held_bytes
+
     def leave(self) -> None:
         """Close a throttled connection whose client has left; Produce requests that have arrived still count."""
         if self._transport is not None:

@@ -1,4 +1,6 @@
-"""Chooses the connections to close when memory for requests or connections run out: the slowest uploads first.
+"""Chooses the connections to close when memory for requests or connections run out.
+
+Requests of throttled clients go first, then the slowest uploads.
 
 A slow client can hold memory and a connection for as long as it likes, at no cost to itself. So the rate of its upload
 decides. A client that has just connected has a high rate with its first bytes. The rate of a client that has stopped
@@ -37,6 +39,27 @@ class Resting(NamedTuple, Generic[T]):
     connection: T
     idle_s: float
     served: bool
+
+
+class Throttled(NamedTuple, Generic[T]):
+    """A connection that waits because of a quota, and the memory of its requests."""
+
+    connection: T
+    memory_bytes: int
+
+
+def largest(throttled: Iterable[Throttled[T]], wanted_bytes: int) -> list[Throttled[T]]:
+    """The throttled connections with the most memory that together free `wanted_bytes`, or all of them.
+
+    Their requests may wait for an hour, so they go before the uploads of clients that keep to their quotas.
+    """
+    chosen: list[Throttled[T]] = []
+    for each in sorted(throttled, key=lambda each: -each.memory_bytes):
+        if wanted_bytes <= 0 or not each.memory_bytes:
+            break
+        chosen.append(each)
+        wanted_bytes -= each.memory_bytes
+    return chosen
 
 
 def slowest(uploads: Iterable[Upload[T]], wanted_bytes: int) -> list[T]:

@@ -20,7 +20,7 @@ from tidemill.servers.kafka.api_table import ApiTable, standard_table
 from tidemill.servers.kafka.connection import ClientConnection
 from tidemill.servers.kafka.connection_events import ConnectionEvents, EarlyEnd
 from tidemill.servers.kafka.connection_settings import ConnectionSettings
-from tidemill.servers.kafka.eviction import Upload, slowest, to_replace
+from tidemill.servers.kafka.eviction import Throttled, Upload, largest, slowest, to_replace
 from tidemill.servers.kafka.handshakes import Handshakes, Opening
 from tidemill.servers.kafka.loop_guard import LoopGuard
 from tidemill.servers.kafka.newcomers import Newcomers
@@ -263,12 +263,15 @@ class KafkaServer:
         self._stalled.add(connection)
 
     def _free_memory(self) -> None:
-        """Close the slowest uploads. Without uploads there is nothing to close: requests in progress will end."""
+        """Close throttled clients and the slowest uploads. Without any, requests in progress will end."""
         now = asyncio.get_running_loop().time()
         if now < self._next_eviction:
             return
         wanted = self._held_bytes - self._held_bytes_max + self._held_bytes_max // EVICTED_SHARE
-        chosen = slowest(self._uploads(), wanted)
+        throttled = largest((Throttled(each, each.held_throttled_bytes) for each in self._connections), wanted)
+        chosen = [each.connection for each in throttled]
+        left = wanted - sum(each.memory_bytes for each in throttled)
+        chosen += [each for each in slowest(self._uploads(), left) if each not in chosen]
         for connection in chosen:
             self._evict(connection)
         if not chosen:

@@ -8,7 +8,9 @@ import pytest
 from tests.support.kafka_server import (
     RawClient,
     batch,
+    body_of,
     fetch_fields,
+    frame,
     produce_fields,
     request_part,
     running_kafka_server,
@@ -94,6 +96,30 @@ async def test_another_connection_does_not_avoid_the_quota(tmp_path: Path) -> No
         assert (asyncio.get_running_loop().time() - began) * 1000 >= ms(reported) * 0.5
         await client.close()
         await other.close()
+
+
+async def test_a_throttled_client_does_not_hold_the_memory_of_others(tmp_path: Path) -> None:
+    limits = {"queued.max.request.bytes": "1000000", "socket.request.max.bytes": "1000000"}
+    async with running_kafka_server(tmp_path, {**SETTINGS, **limits}) as server:
+        loud, quiet = await RawClient.connect(server), await RawClient.connect(server)
+        await create(quiet, "orders")
+        await set_quotas(quiet, {"client-id": "loud"}, producer_byte_rate=10.0)
+        large = produce_fields(9, "orders", 0, batch(b"x" * 300_000))
+        loud.writer.write(
+            frame(1, 11, 1, body_of(1, 11, fetch_fields(11, "orders", {0: 0}, max_wait_ms=300)), b"loud")
+            + frame(0, 9, 2, body_of(0, 9, produce_fields(9, "orders", 0, RECORDS)), b"loud")
+            + frame(0, 9, 3, body_of(0, 9, large), b"loud") * 2
+        )
+        for _ in range(2):
+            await loud.frame()  # the fetch, and the small batch above the quota
+        [connection] = [each for each in server._connections if each.held_throttled_bytes]
+        assert connection.held_throttled_bytes > 600_000
+        quiet.send(0, 9, **produce_fields(9, "orders", 0, batch(b"y" * 450_000)))
+        assert await loud.ended()
+        assert await quiet.frame()
+        assert server.broker.view.partition("orders", 0).log_end_offset == 2
+        for each in (loud, quiet):
+            await each.close()
 
 
 async def test_a_throttled_client_that_leaves_is_noticed(tmp_path: Path) -> None:
