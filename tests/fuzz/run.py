@@ -21,7 +21,14 @@ UNIT_SECONDS_MAX = 60
 """One input may take this long. It is far more than any input needs, because the machine may be busy."""
 NICENESS = 10
 """The targets use a whole core, so the tests that run at the same time go first."""
-INSTRUMENTED = ("tidemill.wire", "tidemill.records", "tidemill.model", "tidemill.security", "tidemill.sql.core")
+INSTRUMENTED = (
+    "tidemill.wire",
+    "tidemill.records",
+    "tidemill.model",
+    "tidemill.security",
+    "tidemill.servers.http.core",
+    "tidemill.sql.core",
+)
 
 
 def fuzz(name: str, words: list[str]) -> None:

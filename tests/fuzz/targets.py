@@ -48,6 +48,8 @@ from tidemill.security.core.plain import parse_plain
 from tidemill.security.core.principal import user
 from tidemill.security.core.principal_rules import apply_rules, parse_rules
 from tidemill.security.core.scram import ScramMechanism, ScramServer, credential_from_salted
+from tidemill.servers.http.core.cookies import cookie_value
+from tidemill.servers.http.core.form_tokens import is_form_token, parse_attempt
 from tidemill.servers.http.request_origin import AllowedOrigins
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.sql.core.allowlist import KnownFunction, Vocabulary, check
@@ -284,6 +286,15 @@ def fuzz_tokens(data: bytes) -> None:
             return
         assert found.principal.name.strip()
         assert found.expires_ms > 1_800_000_000_000 - 30_000
+
+
+def fuzz_cookies(data: bytes) -> None:
+    """The cookies of a browser: a token of a form cannot be guessed from them."""
+    held, _, token = data.partition(b"\n")
+    value = cookie_value([(b"cookie", held)], "login")
+    attempt = parse_attempt(value, 1_000.0)
+    assert attempt is None or 0 <= attempt.begun_s <= 1_000
+    assert not is_form_token(b"key", "login", str(attempt), token.decode("utf-8", "surrogateescape"))
 
 
 def fuzz_subjects(data: bytes) -> None:
