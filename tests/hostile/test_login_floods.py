@@ -183,7 +183,7 @@ def test_a_refusal_is_the_same_for_every_reason(broker: SecuredBroker, mechanism
 
 def test_the_time_of_a_refusal_is_the_same(broker: SecuredBroker) -> None:
     """The same number of rounds is computed. Times are compared by their median and within a wide bound."""
-    times: dict[str, list[float]] = {"alice": [], "nobody1": [], "nobody2": []}
+    times: dict[str, list[float]] = {"alice": [], "unknown1": [], "unknown2": []}
     for number in range(40):
         for name, found in times.items():
             with broker.peer() as peer:
