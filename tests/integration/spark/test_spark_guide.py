@@ -35,7 +35,7 @@ class Follower:
             # Spark's JVM keeps the folder in which it was started.
             text = text.replace('"checkpoints/', f'"{folder}/checkpoints/')
             self._capsys.readouterr()
-            exec(compile(text, "page", "exec"), self._names)
+            exec(compile(text, "page", "exec"), self._names)  # noqa: S102 -- the pages of this repository
             self._printed = [line for line in self._capsys.readouterr().out.splitlines() if line]
         elif block.kind == "text":
             expected = block.text.splitlines()
