@@ -72,6 +72,9 @@ public final class Secured {
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings);
                 KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings)) {
             consumer.subscribe(List.of(topic));
+            // The first record waits for the login; the time starts behind it.
+            producer.send(new ProducerRecord<>(topic, "tea")).get();
+            sent++;
             long end = System.currentTimeMillis() + forMs;
             while (System.currentTimeMillis() < end || read < sent) {
                 if (System.currentTimeMillis() < end) {
