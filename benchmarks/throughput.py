@@ -8,7 +8,7 @@ librdkafka produces the load, in a separate process. Every row of one case is me
 import argparse
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -60,18 +60,19 @@ def measure(peer: peers.Peer, case: Case, total_bytes: int) -> Figure:
     )
 
 
-def create(address: str, topic: str, partitions: int) -> None:
+def create(address: str, topic: str, partitions: int, login: Mapping[str, str] | None = None) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient({**(login or {}), "bootstrap.servers": address})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
-def produce(address: str, topic: str, case: Case, count: int) -> float:
+def produce(address: str, topic: str, case: Case, count: int, login: Mapping[str, str] | None = None) -> float:
     from confluent_kafka import Producer
 
     producer = Producer(
         {
+            **(login or {}),
             "bootstrap.servers": address,
             "acks": case.acks,
             "batch.size": case.batch,
@@ -106,12 +107,11 @@ def _noting(failed: list[object]) -> object:
     return delivered
 
 
-def consume(address: str, topic: str, partitions: int, count: int) -> float:
+def consume(address: str, topic: str, partitions: int, count: int, login: Mapping[str, str] | None = None) -> float:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-    consumer = Consumer(
-        {"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False, "fetch.max.bytes": 50 << 20}
-    )
+    settings = {"group.id": "bench", "enable.auto.commit": False, "fetch.max.bytes": 50 << 20}
+    consumer = Consumer({**(login or {}), "bootstrap.servers": address, **settings})
     began = time.perf_counter()
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
     left = count
