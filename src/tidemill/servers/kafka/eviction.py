@@ -55,7 +55,7 @@ def largest(throttled: Iterable[Throttled[T]], wanted_bytes: int) -> list[Thrott
     """
     chosen: list[Throttled[T]] = []
     for each in sorted(throttled, key=lambda each: -each.memory_bytes):
-        if wanted_bytes <= 0 or not each.memory_bytes:
+        if wanted_bytes <= 0:
             break
         chosen.append(each)
         wanted_bytes -= each.memory_bytes

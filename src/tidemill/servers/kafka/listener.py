@@ -268,7 +268,8 @@ class KafkaServer:
         if now < self._next_eviction:
             return
         wanted = self._held_bytes - self._held_bytes_max + self._held_bytes_max // EVICTED_SHARE
-        throttled = largest((Throttled(each, each.held_throttled_bytes) for each in self._connections), wanted)
+        found = [Throttled(each, held) for each in self._connections if (held := each.held_throttled_bytes)]
+        throttled = largest(found, wanted)
         chosen = [each.connection for each in throttled]
         left = wanted - sum(each.memory_bytes for each in throttled)
         chosen += [each for each in slowest(self._uploads(), left) if each not in chosen]
