@@ -146,6 +146,8 @@ class KafkaServer:
         for acceptor in self._acceptors:
             acceptor.stop()
             await acceptor.stopped()
+        if self._acceptors:
+            self._handshakes.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in self._connections:
