@@ -4,7 +4,7 @@
 
 In the block "closed batches" one connection produces batches and fetches them again, five requests in flight, so that
 the client costs little. In the block "librdkafka" it produces and consumes records of 1 KB, as an application does: it
-also encrypts, and writes two TLS records for each record. All ways to connect are measured in turn in every round of one run: a busy machine slows all of them. Ratios
+also encrypts, and writes many small TLS records. All ways to connect are measured in turn in every round of one run: a busy machine slows all of them. Ratios
 are medians of the ratios of the rounds. The processor time is that of the broker alone.
 """
 
@@ -281,7 +281,7 @@ def summary(figures: list[Figure], plain: list[Figure], size: int) -> str:
 
 
 class LoginClient:
-    """A blocking client that only logs in. It keeps stretched passwords, so that the broker is what is measured."""
+    """A blocking client that only logs in. It stretches the password each time: the rate of SCRAM is that of the client."""
 
     def __init__(self, address: str, context: ssl.SSLContext | None = None) -> None:
         self._address, self._context = address.rsplit(":", 1), context
