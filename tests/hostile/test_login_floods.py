@@ -279,3 +279,16 @@ def test_threads_of_a_flood_end(broker: SecuredBroker) -> None:
     assert process.num_threads() < 40
     assert process.num_fds() < 200
     assert threading.active_count() < 60
+
+
+def test_a_flood_does_not_fill_the_log(broker: SecuredBroker) -> None:
+    """The log of thousands of wrong logins, of many kinds, is small."""
+    before = len(broker.log_text().splitlines())
+    for _ in range(400):
+        with broker.peer() as peer:
+            handshake(peer, "OAUTHBEARER")
+            authenticate(peer, bearer("a.b.c"))
+            peer.send(SIZE.pack(-1))
+        with suppress(OSError), broker.peer("LOGIN") as peer:
+            peer.send(request(3, 9, {"topics": []}))
+    assert len(broker.log_text().splitlines()) - before < 50

@@ -16,6 +16,7 @@ import structlog
 from tidemill.model.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
 from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.address_turns import AddressTurns
+from tidemill.security.core.event_limiter import EventLimiter
 from tidemill.security.core.failed_logins import network_of
 from tidemill.security.core.oauth import (
     FAILURE,
@@ -82,6 +83,7 @@ class Authenticator:
         self._decoy_key = token_bytes(KEY_BYTES)
         self._cache_key = token_bytes(KEY_BYTES)
         self._remembered: dict[bytes, tuple[float, int]] = {}
+        self._rejections = EventLimiter(steady_s)
         self._threads = ThreadPoolExecutor(STRETCH_THREADS, "login")
         # Every address has its own queue for the threads, so that a flood from one delays no other.
         self._turns = AddressTurns(STRETCH_THREADS, STRETCH_WAITING_MAX)
@@ -142,6 +144,12 @@ class Authenticator:
             settings.sasl_oauthbearer_clock_skew_seconds,
         )
         return check_claims(await keys.claims(token), rules, self._clock_ms())
+
+    def log_rejection(self, reason: str) -> None:
+        """Log why a token was not accepted; a client can repeat it without end, so not every time."""
+        counts = self._rejections.admit((reason,))
+        if counts is not None:
+            log.warning("token_rejected", reason=reason, **counts)
 
     def close(self) -> None:
         """End the threads."""
@@ -223,7 +231,7 @@ class _BearerExchange:
         try:
             found = await self._authenticator.check_token(token, self._settings)
         except TokenRejected as error:
-            log.warning("token_rejected", reason=str(error))
+            self._authenticator.log_rejection(str(error))
             self._refused = error
             return LoginStep(FAILURE)
         acting = authorization_id(message)

@@ -10,6 +10,8 @@ from tidemill.security.core.distinguished_name import distinguished_name
 from tidemill.security.core.principal import ANONYMOUS, Principal, user
 from tidemill.security.core.principal_rules import apply_rules, parse_rules
 
+SUBJECT_SHOWN_CHARS = 200
+
 log = structlog.get_logger("tidemill.security")
 
 
@@ -22,5 +24,5 @@ def certificate_principal(transport: asyncio.BaseTransport, settings: SecuritySe
     try:
         return user(apply_rules(parse_rules(settings.ssl_principal_mapping_rules), name))
     except TidemillError as error:
-        log.warning("client_certificate_refused", subject=name, reason=str(error))
+        log.warning("client_certificate_refused", subject=name[:SUBJECT_SHOWN_CHARS], reason=str(error))
         return None

@@ -8,6 +8,7 @@ soon as a handshake fails, and the client sees a connection that ended for no re
 """
 
 import ssl
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import structlog
 
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.security_settings import SecuritySettings
+from tidemill.security.core.event_limiter import EventLimiter
 
 HANDSHAKE_TIMEOUT_S = 10.0
 SHUTDOWN_TIMEOUT_S = 1.0
@@ -147,6 +149,7 @@ class AlertingHandshake(ssl.SSLObject):
     """
 
     outgoing: ssl.MemoryBIO
+    failures: EventLimiter
     listener = ""
     _failure: ssl.SSLError | None = None
 
@@ -159,11 +162,16 @@ class AlertingHandshake(ssl.SSLObject):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
-            log.info("tls_handshake_failed", listener=self.listener, reason=error.reason)
+            self._log(str(error.reason))
             if error.reason in _NOT_TLS or not self.outgoing.pending:
                 raise
             self._failure = error
             raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the alert must be sent") from error
+
+    def _log(self, reason: str) -> None:
+        counts = self.failures.admit((self.listener, reason))
+        if counts is not None:
+            log.info("tls_handshake_failed", listener=self.listener, reason=reason, **counts)
 
 
 class ReloadingContext(ssl.SSLContext):
@@ -172,6 +180,8 @@ class ReloadingContext(ssl.SSLContext):
     _settings: SecuritySettings
     _listener: str
     _current: ssl.SSLContext
+    _failures: EventLimiter
+    """Which failed handshakes are logged: clients can repeat them without end."""
     _versions: tuple[tuple[int, int] | None, ...]
 
     @classmethod
@@ -179,6 +189,7 @@ class ReloadingContext(ssl.SSLContext):
         """Load the files; InvalidConfig when that fails."""
         context = cls(ssl.PROTOCOL_TLS_SERVER)
         context._settings, context._listener = settings, listener
+        context._failures = EventLimiter(time.monotonic)
         context._versions = tls_files(settings, listener).versions()
         context._current = server_context(settings, listener)
         return context
@@ -190,7 +201,7 @@ class ReloadingContext(ssl.SSLContext):
         made = self._current.wrap_bio(incoming, outgoing, *args, **options)
         if not isinstance(made, AlertingHandshake):
             raise TypeError(f"the context of listener {self._listener} makes {type(made).__name__}")
-        made.outgoing, made.listener = outgoing, self._listener
+        made.outgoing, made.listener, made.failures = outgoing, self._listener, self._failures
         return made
 
     def reload_if_changed(self) -> bool:

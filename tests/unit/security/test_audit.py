@@ -6,7 +6,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from tidemill.security.audit import EVENTS_PER_S, REMEMBERED_EVENTS_MAX, REPEAT_S, Audit
+from tidemill.security.audit import Audit
+from tidemill.security.core.event_limiter import EVENTS_PER_S, REMEMBERED_EVENTS_MAX, REPEAT_S
 from tidemill.security.core.principal import user
 from tidemill.security.core.resources import Operation, ResourceType
 

@@ -24,6 +24,7 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.model.listeners import ListenerSpec
 from tidemill.security.client_certificate import certificate_principal
+from tidemill.security.core.event_limiter import EventLimiter
 from tidemill.security.core.quotas import QuotaKind
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
 from tidemill.servers.kafka.api_table import ApiTable
@@ -74,6 +75,8 @@ class ConnectionHost(Protocol):
     broker: BrokerNode
     apis: ApiTable
     guard: LoopGuard
+    closings: EventLimiter
+    """Which closed connections are logged: clients can repeat what they are closed for without end."""
     scratch: memoryview
     memory_short: bool
     is_crowded: bool
@@ -641,16 +644,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Close because of an invalid request; responses that are ready are still sent."""
         if self._ending:
             return
-        log.info("connection_closed", peer=self.peer, reason=str(error))
+        self._log_end(str(error))
         self._waiting.clear()
         self._write_ready()
         self.close()
+
+    def _log_end(self, reason: str) -> None:
+        counts = self._server.closings.admit((self.peer, reason))
+        if counts is not None:
+            log.info("connection_closed", peer=self.peer, reason=reason, **counts)
 
     def _end_login(self) -> None:
         """Close a little after the answer: some clients drop an answer that arrives together with the end."""
         if self._ending:
             return
-        log.info("connection_closed", peer=self.peer, reason="the login failed")
+        self._log_end("the login failed")
         self.retire()
         self._ending = True
         self._loop.call_later(LOGIN_END_S, self.close)

@@ -6,6 +6,7 @@ It bounds the memory of all connections together: request bytes, and response by
 import asyncio
 import resource
 import select
+import time
 from contextlib import suppress
 
 import structlog
@@ -14,6 +15,7 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.model.addresses import Address
 from tidemill.model.listeners import PLAINTEXT, ListenerSpec, inter_broker_listener
 from tidemill.security.core.connection_limits import REFUSED, Admission, ConnectionLimits
+from tidemill.security.core.event_limiter import EventLimiter
 from tidemill.security.tls import ReloadingContext
 from tidemill.servers.kafka.acceptor import Acceptor, listening_sockets
 from tidemill.servers.kafka.api_table import ApiTable, standard_table
@@ -64,6 +66,7 @@ class KafkaServer:
         self.apis = apis or standard_table()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.guard = LoopGuard()
+        self.closings = EventLimiter(time.monotonic)
         self.addresses: dict[str, Address] = {}
         self._connections: set[ClientConnection] = set()
         self._connections_max = 0
