@@ -83,7 +83,7 @@ def broker(authority: Authority, issuer: tuple[Issuer, str]) -> Iterator[Broker]
 
 def admin(broker: Broker, authority: Authority) -> AdminClient:
     login = settings(authority, "admin", PASSWORD)
-    return AdminClient({"bootstrap.servers": broker.listener("SASL_SSL"), **login})
+    return AdminClient({"bootstrap.servers": broker.listener("SASL_SSL"), "log_level": 0, **login})
 
 
 def settings(authority: Authority, name: str, password: str) -> dict[str, str]:
@@ -328,13 +328,17 @@ def cluster(authority: Authority) -> Iterator[Cluster]:
             )
             for number, role in ((1, "carrier"), (2, "overseer"))
         )
-        yield Cluster(overseer, carrier, authority)
+        made = Cluster(overseer, carrier, authority)
+        with made.channel(carrier) as channel:
+            topic, timeline = streams.CreateTopicRequest(name="orders"), timelines.CreateTimelineRequest(name="later")
+            broker_pb2_grpc.BrokerServiceStub(channel).CreateTopic(topic, metadata=ADMIN, timeout=TIMEOUT_S)
+            timeline_pb2_grpc.TimelineServiceStub(channel).CreateTimeline(timeline, metadata=ADMIN, timeout=TIMEOUT_S)
+        yield made
 
 
 def test_forwarded_calls_have_the_rights_of_their_client(cluster: Cluster) -> None:
     with cluster.channel(cluster.overseer) as channel:
         stub = broker_pb2_grpc.BrokerServiceStub(channel)
-        stub.CreateTopic(streams.CreateTopicRequest(name="orders"), metadata=ADMIN, timeout=TIMEOUT_S)
         batch = streams.Batch(partition=0, records=[streams.Record(value=b"tea")])
         request = streams.ProduceRequest(topic="orders", batches=[batch])
 
@@ -383,7 +387,7 @@ def forwarded(method: str, request: Any, principal: Principal, secret: bytes = S
 def test_an_overseer_relays_timelines_with_the_rights_of_the_client(cluster: Cluster) -> None:
     with cluster.channel(cluster.overseer) as channel:
         stub = timeline_pb2_grpc.TimelineServiceStub(channel)
-        stub.CreateTimeline(timelines.CreateTimelineRequest(name="later"), metadata=ADMIN, timeout=TIMEOUT_S)
+        stub.CreateTimeline(timelines.CreateTimelineRequest(name="relayed"), metadata=ADMIN, timeout=TIMEOUT_S)
         greeting = timelines.HandshakeRequest(role=timelines.ROLE_CONSUMER, timeline="later", id="worker")
         with pytest.raises(grpc.RpcError) as caught:
             stub.Handshake(greeting, metadata=ALICE, timeout=TIMEOUT_S)
