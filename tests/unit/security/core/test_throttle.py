@@ -169,3 +169,26 @@ def test_the_number_and_the_size_of_what_is_kept_are_bounded(monkeypatch: pytest
         made.record(QuotaKind.PRODUCE, "ann", f"{number:02}" + "x" * 30_000, 1.0, 0.0)
     assert made.sensors() == 10
     assert all(len(str(client)) <= 256 for _, client in made._buckets[QuotaKind.PRODUCE])
+
+
+def test_the_client_that_was_idle_for_longest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SENSORS_MAX", 2)
+    made = throttled(QuotaKind.PRODUCE, 100.0, ("client-id", None))
+    for name in ("a", "b", "a", "c"):
+        made.record(QuotaKind.PRODUCE, "ann", name, 2000.0, 0.0)
+    assert made.delay(QuotaKind.PRODUCE, "ann", "a", 0.0) > 0
+    assert made.delay(QuotaKind.PRODUCE, "ann", "b", 0.0) == 0  # forgotten
+
+
+def test_windows_of_several_seconds_make_a_larger_burst() -> None:
+    made = Throttle(3, 5.0)
+    made.set_table(QuotaTable({parse_entity([("user", "ann")]): {QuotaKind.FETCH: 100.0, QuotaKind.REQUEST: 1.0}}))
+    assert made.burst(QuotaKind.FETCH, "ann", "app") == 1000
+    assert made.record_time("ann", "app", 60.0, 0.0) == 5.0
+
+
+def test_waits_for_topic_changes_are_counted() -> None:
+    made = throttled(QuotaKind.MUTATION, 2.0)
+    made.count_wait(QuotaKind.MUTATION, 1.5)
+    made.count_wait(QuotaKind.MUTATION, 0.0)
+    assert made.counts[QuotaKind.MUTATION] == (1, 1.5)
