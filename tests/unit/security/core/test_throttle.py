@@ -91,9 +91,9 @@ def test_a_large_request_is_not_forgotten_before_it_is_paid() -> None:
 def test_another_table_ends_the_waits() -> None:
     made = throttled(QuotaKind.PRODUCE, 10.0)
     made.record(QuotaKind.PRODUCE, "ann", "app", 10_000.0, 0.0)
-    made.set_table(QuotaTable({parse_entity([("user", "ann")]): {QuotaKind.PRODUCE: 1e9}}))
+    made.set_table(QuotaTable({parse_entity([("user", "ann")]): {QuotaKind.PRODUCE: 11.0}}))
     assert made.delay(QuotaKind.PRODUCE, "ann", "app", 1.0) == 0.0
-    assert made.record(QuotaKind.PRODUCE, "ann", "app", 1.0, 1.0) == 0.0
+    assert made.record(QuotaKind.PRODUCE, "ann", "app", 22.0, 1.0) == pytest.approx(2.0)
 
 
 def test_a_fetch_that_must_wait_is_not_counted() -> None:
