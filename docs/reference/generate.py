@@ -32,6 +32,8 @@ MADE = "<!-- Made by `python docs/reference/generate.py`; change the tables in t
 SOURCE = Path(tidemill.__file__).parent
 METRIC_CALLS = {
     "Gauge": "gauge",
+    "CounterReading": "counter",
+    "HistogramReading": "histogram",
     "GaugeMetricFamily": "gauge",
     "CounterMetricFamily": "counter",
     "HistogramMetricFamily": "histogram",

@@ -209,14 +209,19 @@ def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:
     assert reader.poll(WAIT_S) is not None
     found = metrics(tidemill_broker)
     reader.close()
-    assert found['tidemill_requests_total{api="Produce"}'] >= 1
-    assert found['tidemill_request_seconds_count{api="Fetch"}'] >= 1
-    assert found['tidemill_request_errors_total{api="CreateTopics",code="36"}'] == 1
+    assert found['tidemill_requests_total{api="Produce",server="kafka"}'] >= 1
+    assert found['tidemill_request_duration_seconds_count{api="Fetch",server="kafka"}'] >= 1
+    assert found['tidemill_request_errors_total{api="CreateTopics",error="TopicAlreadyExists",server="kafka"}'] == 1
     assert found['tidemill_topic_records_in_total{topic="counted"}'] == 5
     assert found['tidemill_topic_bytes_in_total{topic="counted"}'] == found['tidemill_log_bytes{topic="counted"}'] > 500
     assert found['tidemill_topic_bytes_out_total{topic="counted"}'] > 0
     assert found['tidemill_partitions{topic="counted"}'] == 3
     assert found['tidemill_connections{server="kafka"}'] >= 2
+    assert found["tidemill_controller"] == 1
+    assert found["tidemill_offline_partitions"] == 0
+    assert any(name.startswith("tidemill_build_info{") and value == 1 for name, value in found.items())
+    assert found["process_resident_memory_bytes"] > 10_000_000
+    assert found["process_open_fds"] > 3
 
 
 def metrics(broker: Broker) -> dict[str, float]:

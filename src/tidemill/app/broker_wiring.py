@@ -10,6 +10,7 @@ from functools import partial
 
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
 from tidemill.broker.clock_sources import clock_gauges, compare_with
+from tidemill.broker.cluster_metrics import cluster_readings
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
@@ -79,7 +80,7 @@ class _Wiring:
         )
         self._metrics = BrokerMetrics(self._supervisor)
         security = self._security
-        self._metrics.sources.append(throttle_metrics.gauges(security.throttle, security.failing_producers))
+        self._metrics.sources.append(throttle_metrics.throttle_readings(security.throttle, security.failing_producers))
         self._partitions = Partitions(environment.store)
         self._make_cluster()
         self._make_coordinators()
@@ -173,6 +174,7 @@ class _Wiring:
             leader_of=self._view.leader_of,
             write_here=partial(write_marker, self._view, self._groups, is_cluster=self._is_cluster),
         )
+        self._metrics.sources.append(cluster_readings(self._metadata, node_id, is_cluster=self._is_cluster))
         watch = environment.watch
         if watch is not None:
             self._metrics.sources.append(clock_gauges(watch))
@@ -187,7 +189,7 @@ class _Wiring:
             lag_max_ms=settings.replica_lag_time_max_ms,
             present=lambda node: node in live_brokers(self._metadata.image),
         )
-        self._metrics.sources.append(lag.gauges(self._partitions, self._membership.states))
+        self._metrics.sources.append(lag.replica_readings(self._partitions, self._membership.states))
 
     def _peer_tls(self) -> ssl.SSLContext | None:
         """The context for connections to other brokers, made for each so that new certificates count; None: no TLS."""

@@ -15,6 +15,7 @@ from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirect
 from tidemill.cluster.interface import Coordination, CoordinationAway
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import InvalidConfig
+from tidemill.model.metrics import Histogram
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topic_settings import IN_SEGMENTS, IN_TABLES
 from tidemill.settings import Settings, shown
@@ -181,12 +182,17 @@ def load_tables() -> ModuleType:
 
 
 def open_streams(
-    settings: Settings, clock_ms: Callable[[], int], tables: Tables, *, had_manifest: bool
+    settings: Settings,
+    clock_ms: Callable[[], int],
+    tables: Tables,
+    *,
+    had_manifest: bool,
+    flush_duration: Histogram | None = None,
 ) -> PartitionStore:
     """Open the store of partitions. `had_manifest`: the data directory had a manifest at an earlier start."""
     if settings.streams.startswith("memory:"):
         return MemoryTopics(MemoryLogStore, clock_ms)
-    logs = SegmentStore.at(settings.data_dir / STREAMS)
+    logs = SegmentStore.at(settings.data_dir / STREAMS, flush_duration)
     files = TopicDirectories(settings.data_dir, logs, clock_ms, had_manifest=had_manifest)
     default = IN_SEGMENTS if settings.streams.startswith("segments:") else IN_TABLES
     return StorageRouter(

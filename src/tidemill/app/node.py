@@ -29,6 +29,7 @@ from tidemill.app.data_directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
 from tidemill.app.exposure import check_exposure, check_token_settings, warn_without_administrator
 from tidemill.app.lock import DataDirLock
+from tidemill.app.process_metrics import ProcessMetrics
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
 from tidemill.broker.identity import same_servers
 from tidemill.broker.timeline_metrics import dead_letter_writer
@@ -95,6 +96,7 @@ class Node:
         self._servers = AsyncExitStack()
         self._servers.push_async_callback(self._close_sql)
         self._broker: BrokerNode | None = None
+        self._metrics = ProcessMetrics()
         self._sql: asyncio.Task[QueryExecutor] | None = None
         self._grpc_module: asyncio.Future[ModuleType]
 
@@ -210,6 +212,8 @@ class Node:
             self._environment(coordination, directory, watch), settings.broker, self._identity()
         )
         self._opened.push_async_callback(broker.stop)
+        broker.metrics.sources.append(self._metrics.readings)
+        self._opened.callback(broker.supervisor.keep("event loop delay", self._metrics.sample).cancel)
         watch.start(broker.supervisor)
         self._directory = directory
         await broker.start(self)
@@ -233,7 +237,13 @@ class Node:
         self, coordination: Coordination, directory: DataDirectory, watch: ClockWatch
     ) -> BrokerEnvironment:
         had_manifest = directory.had_manifest
-        store = open_streams(self.settings, self._times.now_ms, self.tables, had_manifest=had_manifest)
+        store = open_streams(
+            self.settings,
+            self._times.now_ms,
+            self.tables,
+            had_manifest=had_manifest,
+            flush_duration=self._metrics.flush_duration,
+        )
         belong = partial(self._belong, coordination, directory)
         times = self._times
         return BrokerEnvironment(coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong, watch)

@@ -28,7 +28,7 @@ from tidemill.broker.identity import ProducerIds
 from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.partitions import Partitions, PartitionStore
-from tidemill.broker.timeline_metrics import gauges
+from tidemill.broker.timeline_metrics import timeline_readings
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier
 from tidemill.clocks.watch import ClockWatch
@@ -242,7 +242,7 @@ class BrokerNode:
         """Deliver scheduled records, and report the health and the metrics of the timelines."""
         self.timelines = timelines
         self._opened.push_async_callback(timelines.close)
-        self.metrics.sources.append(gauges(timelines))
+        self.metrics.sources.append(timeline_readings(timelines))
         self.scheduler = self.make_scheduler(timelines)
         self._opened.push_async_callback(self._close_scheduler)
         await self.scheduler.open()

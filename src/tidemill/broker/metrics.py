@@ -5,38 +5,32 @@ once and adds to it. There are no locks, because everything runs on one event lo
 only when it is requested (prometheus.py).
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
-from tidemill.model.metrics import Gauge
+from tidemill.model.metrics import Histogram, MetricReading
 from tidemill.supervision.supervisor import Supervisor
 
-LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 TOPICS_MAX = 10_000
 """The most topics that are counted by name; further ones are counted together."""
 OTHER_TOPICS = "(other)"
 
 
 class ApiTraffic:
-    """Requests of one API: how many, how long, which errors."""
+    """Requests of one API of one server: how many, how long, which errors."""
 
-    __slots__ = ("buckets", "errors", "requests", "seconds")
+    __slots__ = ("duration", "errors")
 
     def __init__(self) -> None:
-        self.requests = 0
-        self.seconds = 0.0
-        self.buckets = [0] * (len(LATENCY_BUCKETS_S) + 1)
-        self.errors: dict[int, int] = {}
+        self.duration = Histogram()
+        self.errors: dict[str, int] = {}
 
     def answered(self, seconds: float) -> None:
         """Count a request that was answered after so long."""
-        self.requests += 1
-        self.seconds += seconds
-        self.buckets[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
+        self.duration.add(seconds)
 
-    def failed(self, code: int, count: int = 1) -> None:
-        """Count an error code in a response, `count` times."""
-        self.errors[code] = self.errors.get(code, 0) + count
+    def failed(self, error: str, count: int = 1) -> None:
+        """Count an error in a response, by the name of its class."""
+        self.errors[error] = self.errors.get(error, 0) + count
 
 
 class TopicTraffic:
@@ -64,17 +58,17 @@ class BrokerMetrics:
 
     def __init__(self, supervisor: Supervisor | None = None) -> None:
         self.supervisor = supervisor or Supervisor()
-        self.apis: dict[str, ApiTraffic] = {}
+        self.apis: dict[tuple[str, str], ApiTraffic] = {}
         self.topics: dict[str, TopicTraffic] = {}
         self.connections: dict[str, int] = {}
         self.connections_opened: dict[str, int] = {}
-        self.sources: list[Callable[[], Iterable[Gauge]]] = []
+        self.sources: list[Callable[[], Iterable[MetricReading]]] = []
 
-    def api(self, name: str) -> ApiTraffic:
-        """The numbers of an API, by its name in the protocol."""
-        found = self.apis.get(name)
+    def api(self, server: str, name: str) -> ApiTraffic:
+        """The numbers of an API of a server, by a name from the server's own table, never from a client."""
+        found = self.apis.get((server, name))
         if found is None:
-            found = self.apis[name] = ApiTraffic()
+            found = self.apis[server, name] = ApiTraffic()
         return found
 
     def topic(self, name: str) -> TopicTraffic:

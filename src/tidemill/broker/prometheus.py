@@ -8,9 +8,11 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidemill.broker.metrics import LATENCY_BUCKETS_S, ApiTraffic, BrokerMetrics
-from tidemill.model.metrics import Gauge
+from tidemill.broker.metrics import BrokerMetrics
+from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 from tidemill.streams.partition import Partition
+
+KINDS = {Gauge: "gauge", CounterReading: "counter", HistogramReading: "histogram"}
 
 
 class BrokerCollector(Collector):
@@ -34,7 +36,7 @@ class BrokerCollector(Collector):
             self._telemetry.connections_opened,
         )
         yield from self._tasks()
-        yield from _gauges(gauge for source in self._telemetry.sources for gauge in source())
+        yield from _families(reading for source in self._telemetry.sources for reading in source())
 
     def _tasks(self) -> Iterator[Metric]:
         supervisor = self._telemetry.supervisor
@@ -54,14 +56,20 @@ class BrokerCollector(Collector):
         )
 
     def _apis(self) -> Iterator[Metric]:
-        seconds = HistogramMetricFamily("tidemill_request_seconds", "Time from request to response.", labels=["api"])
-        errors = CounterMetricFamily("tidemill_request_errors", "Responses with an error.", labels=["api", "code"])
-        requests = CounterMetricFamily("tidemill_requests", "Requests.", labels=["api"])
-        for name, traffic in sorted(self._telemetry.apis.items()):
-            requests.add_metric([name], traffic.requests)
-            seconds.add_metric([name], _buckets(traffic), traffic.seconds)
-            for code, count in sorted(traffic.errors.items()):
-                errors.add_metric([name, str(code)], count)
+        seconds = HistogramMetricFamily(
+            "tidemill_request_duration_seconds", "Time from request to response.", labels=["server", "api"]
+        )
+        errors = CounterMetricFamily(
+            "tidemill_request_errors",
+            "Responses with an error. Refusals that a protocol expects are not counted.",
+            labels=["server", "api", "error"],
+        )
+        requests = CounterMetricFamily("tidemill_requests", "Requests.", labels=["server", "api"])
+        for labels, traffic in sorted(self._telemetry.apis.items()):
+            requests.add_metric(labels, traffic.duration.count)
+            seconds.add_metric(labels, _buckets(traffic.duration), traffic.duration.total)
+            for error, count in sorted(traffic.errors.items()):
+                errors.add_metric([*labels, error], count)
         return iter((requests, seconds, errors))
 
     def _topics(self) -> Iterator[Metric]:
@@ -87,9 +95,9 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("tidemill_partitions_failed", "Partitions whose disk failed.", value=failed)
 
 
-def _buckets(traffic: ApiTraffic) -> list[tuple[str, float]]:
-    bounds = [*map(str, LATENCY_BUCKETS_S), "+Inf"]
-    return list(zip(bounds, accumulate(traffic.buckets), strict=True))
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    bounds = [*map(str, histogram.bounds), "+Inf"]
+    return list(zip(bounds, accumulate(histogram.counts), strict=True))
 
 
 def _labelled(
@@ -100,15 +108,25 @@ def _labelled(
     return family
 
 
-def _gauges(gauges: Iterable[Gauge]) -> Iterator[Metric]:
-    families: dict[str, GaugeMetricFamily] = {}
-    for gauge in gauges:
-        family = families.get(gauge.name)
+def _families(readings: Iterable[MetricReading]) -> Iterator[Metric]:
+    families: dict[str, Metric] = {}
+    for reading in readings:
+        family = families.get(reading.name)
         if family is None:
-            labels = [name for name, _ in gauge.labels]
-            family = families[gauge.name] = GaugeMetricFamily(gauge.name, gauge.doc, labels=labels)
-        family.add_metric([value for _, value in gauge.labels], gauge.value)
+            family = families[reading.name] = Metric(reading.name, reading.doc, KINDS[type(reading)])
+        _add(family, reading)
     yield from families.values()
+
+
+def _add(family: Metric, reading: MetricReading) -> None:
+    name, labels = reading.name, dict(reading.labels)
+    if isinstance(reading, HistogramReading):
+        for bound, count in _buckets(reading.histogram):
+            family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+        family.add_sample(f"{name}_count", labels, reading.histogram.count)
+        family.add_sample(f"{name}_sum", labels, reading.histogram.total)
+    else:
+        family.add_sample(f"{name}_total" if isinstance(reading, CounterReading) else name, labels, reading.value)
 
 
 def registry_of(telemetry: BrokerMetrics, partitions: Iterable[Partition]) -> CollectorRegistry:

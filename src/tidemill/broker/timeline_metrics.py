@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.topics import Topics
 from tidemill.model.errors import KafkaError
-from tidemill.model.metrics import Gauge
+from tidemill.model.metrics import CounterReading, Gauge, HistogramReading, MetricReading
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
@@ -35,10 +35,10 @@ def dead_letter_writer(
     return append
 
 
-def gauges(dispatcher: Dispatcher) -> Callable[[], Iterable[Gauge]]:
-    """The gauges of the timelines, read when they are requested."""
+def timeline_readings(dispatcher: Dispatcher) -> Callable[[], Iterable[MetricReading]]:
+    """The metrics of the timelines, read when they are requested."""
 
-    def read() -> Iterator[Gauge]:
+    def read() -> Iterator[MetricReading]:
         health = dispatcher.health()
         for state in TimelinesState:
             labels = (("state", state.value),)
@@ -57,18 +57,40 @@ def gauges(dispatcher: Dispatcher) -> Callable[[], Iterable[Gauge]]:
     return read
 
 
-def _of_timeline(name: str, stats: TimelineStats, consumers: Sequence[TimelineConsumer]) -> Iterator[Gauge]:
+def _of_timeline(name: str, stats: TimelineStats, consumers: Sequence[TimelineConsumer]) -> Iterator[MetricReading]:
     label = ("timeline", name)
     for operation, count in sorted(stats.messages.items()):
-        yield Gauge("tidemill_timeline_messages", "Messages by operation.", count, (label, ("op", operation)))
+        labels = (label, ("op", operation))
+        yield CounterReading("tidemill_timeline_messages", "Messages by operation.", count, labels)
     for reason, count in sorted(stats.errors.items()):
-        yield Gauge("tidemill_timeline_errors", "Rejected operations.", count, (label, ("reason", reason)))
-    yield Gauge("tidemill_timeline_leased_bytes", "Bytes of leased bodies.", stats.leased_bytes, (label,))
-    yield Gauge("tidemill_timeline_consumers", "Connected consumers.", len(consumers), (label,))
-    slowest_ms = max((one.latency_us / 1_000 for one in consumers), default=0.0)
-    yield Gauge(
-        "tidemill_timeline_consumer_latency_ms_max", "Largest network latency of a consumer.", slowest_ms, (label,)
+        labels = (label, ("reason", reason))
+        yield CounterReading("tidemill_timeline_errors", "Rejected operations.", count, labels)
+    yield CounterReading(
+        "tidemill_timeline_leased_bytes", "Bytes of the bodies that were leased.", stats.leased_bytes, (label,)
     )
-    yield Gauge("tidemill_timeline_lateness_ms_sum", "Lateness of first deliveries.", stats.lateness.total, (label,))
-    yield Gauge("tidemill_timeline_lateness_ms_count", "First deliveries.", stats.lateness.count, (label,))
-    yield Gauge("tidemill_timeline_lateness_ms_max", "Largest lateness.", stats.lateness.largest, (label,))
+    yield Gauge("tidemill_timeline_consumers", "Connected consumers.", len(consumers), (label,))
+    slowest_s = max((one.latency_us / 1_000_000 for one in consumers), default=0.0)
+    yield Gauge(
+        "tidemill_timeline_consumer_latency_max_seconds",
+        "Largest network latency of a consumer.",
+        slowest_s,
+        (label,),
+    )
+    yield HistogramReading(
+        "tidemill_timeline_lateness_seconds",
+        "Time from due time to first delivery.",
+        stats.lateness,
+        (label,),
+    )
+    yield Gauge(
+        "tidemill_timeline_lateness_max_seconds",
+        "Largest lateness since the broker started.",
+        stats.lateness.largest,
+        (label,),
+    )
+    yield HistogramReading(
+        "tidemill_timeline_timer_delay_seconds",
+        "How late the timers of the delivery fired.",
+        stats.wakeup,
+        (label,),
+    )

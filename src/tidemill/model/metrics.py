@@ -1,12 +1,72 @@
-"""The metric type that all parts of a broker report: a name, a help text, a value and labels."""
+"""The metric types that all parts of a broker report: a gauge, a counter and a histogram, each with its labels.
 
+A part of the broker counts in plain attributes. It makes these values only when metrics are scraped.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+Labels = tuple[tuple[str, str], ...]
+SECONDS_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Bounds for durations of requests, of the disk and of the event loop."""
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts between fixed bounds; the last one is everything beyond. Counting costs one bisection."""
+
+    bounds: tuple[float, ...] = SECONDS_BOUNDS
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+    largest: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = self.counts or [0] * (len(self.bounds) + 1)
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+        self.largest = max(self.largest, value)
+
+    def add_all(self, values: Sequence[float]) -> None:
+        """Count some values."""
+        for value in values:
+            self.add(value)
 
 
 class Gauge(NamedTuple):
-    """A value that is read when metrics are scraped."""
+    """A value that can fall again."""
 
     name: str
     doc: str
     value: float
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: Labels = ()
+
+
+class CounterReading(NamedTuple):
+    """A count since the broker started. The name has no `_total`; Prometheus text adds it."""
+
+    name: str
+    doc: str
+    value: float
+    labels: Labels = ()
+
+
+class HistogramReading(NamedTuple):
+    """The counts of a histogram since the broker started, in base units."""
+
+    name: str
+    doc: str
+    histogram: Histogram
+    labels: Labels = ()
+
+
+MetricReading = Gauge | CounterReading | HistogramReading

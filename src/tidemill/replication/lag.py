@@ -9,7 +9,7 @@ follower.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tidemill.cluster.partition_states import States
-from tidemill.model.metrics import Gauge
+from tidemill.model.metrics import CounterReading, Gauge, MetricReading
 from tidemill.streams.core.insync import Lag
 from tidemill.streams.partition import Partition
 
@@ -44,18 +44,25 @@ def decode_lags(text: str) -> dict[int, Lag]:
     return lags
 
 
-def gauges(partitions: Iterable[Partition], states: States) -> Callable[[], Iterator[Gauge]]:
-    """The replication gauges that this broker reports on /metrics."""
+def replica_readings(partitions: Iterable[Partition], states: States) -> Callable[[], Iterator[MetricReading]]:
+    """The replication metrics that this broker reports on /metrics."""
 
-    def read() -> Iterator[Gauge]:
-        short = 0
+    def read() -> Iterator[MetricReading]:
+        short = below_minimum = 0
         for partition in partitions:
             term = partition.term
-            short += partition.leads and term is not None and len(term.isr) < len(term.replicas)
+            if partition.leads and term is not None:
+                short += len(term.isr) < len(term.replicas)
+                below_minimum += len(term.isr) < partition.settings.min_insync_replicas
         yield Gauge(
             "tidemill_under_replicated_partitions", "Partitions led here with a replica that is not in sync.", short
         )
         yield Gauge(
+            "tidemill_under_min_isr_partitions",
+            "Partitions led here with fewer replicas in sync than min.insync.replicas; acks=all is refused.",
+            below_minimum,
+        )
+        yield CounterReading(
             "tidemill_unclean_elections",
             "Unclean leader elections written by this broker; records may be lost.",
             states.unclean_elections,

@@ -327,7 +327,7 @@ class TimelineDelivery:
         await self._wakeup.wait(min(max(pause_s, PAUSE_S_MIN), PAUSE_S_MAX))
         late_ms = self._clock.late_ms(until_ms)
         if 0 < pause_s < PAUSE_S_MAX and late_ms >= 0:
-            self._stats.wakeup.add(late_ms)
+            self._stats.wakeup.add(late_ms / 1_000)
 
     def _next_ms(self) -> int | None:
         """When there is something to do next: a message is ripe, a lease ends, or the window changes."""

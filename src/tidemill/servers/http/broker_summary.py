@@ -33,7 +33,7 @@ def status_of(broker: BrokerNode) -> dict[str, Any]:
         "failed_partitions": len(broker.partitions.broken()),
         "log_bytes": sum(partition.size_bytes for partition in broker.partitions),
         "connections": dict(telemetry.connections),
-        "requests": sum(traffic.requests for traffic in telemetry.apis.values()),
+        "requests": sum(traffic.duration.count for traffic in telemetry.apis.values()),
         "records_in": sum(traffic.records_in for traffic in telemetry.topics.values()),
         "bytes_in": sum(traffic.bytes_in for traffic in telemetry.topics.values()),
         "bytes_out": sum(traffic.bytes_out for traffic in telemetry.topics.values()),

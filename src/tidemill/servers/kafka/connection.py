@@ -29,6 +29,7 @@ from tidemill.security.core.quotas import QuotaKind
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
 from tidemill.servers.kafka.api_table import ApiTable
 from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_version
+from tidemill.servers.kafka.error_counts import SERVER, count_error
 from tidemill.servers.kafka.eviction import Resting, Upload
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
 from tidemill.servers.kafka.measured_steps import MeasuredSteps
@@ -596,7 +597,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if answer is not None and not isinstance(answer, list):
             codes = await call.in_worker(_error_counts, answer) if call.is_answer_large else _error_counts(answer)
             for code, count in codes.items():
-                call.broker.metrics.api(api.name).failed(code, count)
+                count_error(call.broker.metrics, api.name, code, count)
         return answer
 
     def _answer(self, slot: ResponseSlot, header: Header, buffers: Buffers | None, *, flexible: bool) -> None:
@@ -606,7 +607,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             buffers.insert(0, prefix + b"\0" if flexible else prefix)
         slot.buffers = buffers
         slot.done = True
-        self._server.broker.metrics.api(slot.api.name).answered(perf_counter() - slot.started)
+        self._server.broker.metrics.api(SERVER, slot.api.name).answered(perf_counter() - slot.started)
         if self._slots and self._slots[0] is slot:
             self._write_ready()
             if not self._ending:

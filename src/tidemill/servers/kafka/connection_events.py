@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 
-from tidemill.model.metrics import Gauge
+from tidemill.model.metrics import CounterReading
 
 
 class EarlyEnd(Enum):
@@ -33,11 +33,11 @@ class ConnectionEvents:
         self._seen[reason] = self._totals[reason]
         return new
 
-    def gauges(self) -> Iterator[Gauge]:
+    def readings(self) -> Iterator[CounterReading]:
         """The counts as metrics."""
         for reason in EarlyEnd:
             labels = (("reason", reason.value),)
-            yield Gauge(
+            yield CounterReading(
                 "tidemill_kafka_connections_ended_early",
                 "Connections that the Kafka server refused or closed.",
                 self._totals[reason],

@@ -22,6 +22,7 @@ from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code
+from tidemill.servers.kafka.error_counts import count_error
 from tidemill.servers.kafka.fetch_sessions import (
     FULL_EPOCH,
     NO_SESSION,
@@ -325,7 +326,7 @@ class FetchHandler:
             now = asyncio.get_running_loop().time()
             session, wanted = await self._sessions.begin(request, call.version, now, call.in_slices)
         except TidemillError as error:
-            call.broker.metrics.api("Fetch").failed(error.code)
+            count_error(call.broker.metrics, "Fetch", error.code)
             return write_fetch(call.version, [], error_code=error.code)
         if quota is not None and quota.must_wait():
             return write_fetch(call.version, [], session_id=NO_SESSION if session is None else session.session_id)
@@ -343,7 +344,7 @@ class FetchHandler:
         async for reading in call.in_slices(fetch.readings):
             outcome = reading.outcome
             if outcome.error_code:
-                telemetry.api("Fetch").failed(outcome.error_code)
+                count_error(telemetry, "Fetch", outcome.error_code)
             elif outcome.records_size:
                 telemetry.topic(reading.topic_name).fetched(outcome.records_size)
 

@@ -111,7 +111,7 @@ class KafkaServer:
         newcomers_max = min(settings.security.tidemill_unauthenticated_connections_max, share)
         self._newcomers = Newcomers(newcomers_max)
         self._handshakes = Handshakes(newcomers_max, self._newcomers.remove)
-        broker.metrics.sources.append(self._events.gauges)
+        broker.metrics.sources.append(self._events.readings)
         listeners = broker.identity.listeners
         between_brokers = inter_broker_listener(settings.security, listeners) if len(listeners) > 1 else None
         self._protected = "" if between_brokers is None else between_brokers.name

@@ -37,6 +37,7 @@ from tidemill.model.topics import WAITING, refuse_internal
 from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code, error_message
+from tidemill.servers.kafka.error_counts import count_error
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.servers.kafka.measured_steps import measured
 from tidemill.wire.kafka.cursor import TopicKey
@@ -150,7 +151,7 @@ async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: Pr
 def _refused(call: Call, part: ProducePartition, known: BaseException) -> ProduceOutcome:
     # The error is not stored: its traceback would keep the batch in memory until the next garbage collection.
     code = error_code(known)
-    call.broker.metrics.api(_NAME).failed(code)
+    count_error(call.broker.metrics, _NAME, code)
     call.own_errors += isinstance(known, OWN_ERRORS)
     return ProduceOutcome(
         part.partition,

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
+from time import perf_counter
 from typing import TypeVar
 
+from tidemill.model.metrics import Histogram
 from tidemill.records.header import Buffer
 from tidemill.streams.interface import FlushFailed
 
@@ -28,8 +31,10 @@ _NOT_NOW = {errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS}
 class RealDisk:
     """File operations below one folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, flush_duration: Histogram | None = None) -> None:
         self._root = root.absolute()
+        self._flush_duration = flush_duration or Histogram()
+        self._counting = Lock()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="disk")
 
     def open(self, path: str, *, create: bool = False) -> int:
@@ -80,17 +85,28 @@ class RealDisk:
 
     def fdatasync(self, file: int) -> None:
         """Flush the file's data to the disk."""
-        with _flushing():
+        with self._flushing():
             os.fdatasync(file)
 
     def fsync_dir(self, path: str) -> None:
         """Flush the folder's entries to the disk."""
         folder = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _flushing():
+            with self._flushing():
                 os.fsync(folder)
         finally:
             os.close(folder)
+
+    @contextmanager
+    def _flushing(self) -> Iterator[None]:
+        began = perf_counter()
+        try:
+            yield
+        except OSError as error:
+            raise FlushFailed(error.errno, error.strerror) from error
+        finally:
+            with self._counting:  # flushes run on several threads
+                self._flush_duration.add(perf_counter() - began)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file and replace an existing target."""
@@ -139,14 +155,6 @@ class RealDisk:
     def shutdown(self) -> None:
         """Stop the threads after their current work."""
         self._threads.shutdown()
-
-
-@contextmanager
-def _flushing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FlushFailed(error.errno, error.strerror) from error
 
 
 def _rest(buffers: Sequence[Buffer], written: int) -> list[Buffer]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from tidemill.model.metrics import Histogram
 from tidemill.model.topic_settings import TopicSettings
 from tidemill.model.topics import VITAL
 from tidemill.streams.interface import Disk, FlushFailed
@@ -34,9 +35,9 @@ class SegmentStore:
         self._lost_from: dict[str, int] = {}
 
     @classmethod
-    def at(cls, root: Path) -> "SegmentStore":
-        """Create a store on the real disk."""
-        return cls(RealDisk(root), RESERVE_BYTES)
+    def at(cls, root: Path, flush_duration: Histogram | None = None) -> "SegmentStore":
+        """Create a store on the real disk, which counts its flushes in the histogram."""
+        return cls(RealDisk(root, flush_duration), RESERVE_BYTES)
 
     @property
     def full(self) -> bool:

@@ -322,8 +322,8 @@ async def test_what_a_handler_raises_is_answered_where_there_is_a_place(tmp_path
         client.send(3, 12)
         assert await client.ended()
         await client.close()
-        failed = server.broker.metrics.api("LeaveGroup").errors
-        assert failed == {69: 1}
+        failed = server.broker.metrics.api("kafka", "LeaveGroup").errors
+        assert failed == {"GroupIdNotFound": 1}
 
 
 async def test_acks_0_has_no_answer_and_an_error_ends_the_connection(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ def test_news_are_told_once_and_metrics_have_all() -> None:
     events.count(EarlyEnd.REFUSED)
     assert events.news(EarlyEnd.REFUSED) == 1
     assert events.news(EarlyEnd.SLOW) == 0
-    assert {dict(each.labels)["reason"]: each.value for each in events.gauges()} == {
+    assert {dict(each.labels)["reason"]: each.value for each in events.readings()} == {
         "refused": 3,
         "slow": 0,
         "handshake failed": 0,

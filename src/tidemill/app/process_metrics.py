@@ -1,0 +1,41 @@
+"""Metrics of the process around a broker: its version, the delay of its event loop, and the time of disk flushes.
+
+The delay is sampled: a timer fires ten times per second, and its lateness is how long other work kept the loop busy.
+"""
+
+import asyncio
+import platform
+from collections.abc import Iterator
+
+from tidemill import __version__
+from tidemill.model.metrics import Gauge, Histogram, HistogramReading, MetricReading
+
+SAMPLE_S = 0.1
+
+
+class ProcessMetrics:
+    """What the parts of one process count."""
+
+    def __init__(self) -> None:
+        self.flush_duration = Histogram()
+        """Every fdatasync and fsync of the files of partitions."""
+        self._loop_delay = Histogram()
+
+    async def sample(self) -> None:
+        """Measure the delay of the event loop until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + SAMPLE_S
+            await asyncio.sleep(SAMPLE_S)
+            self._loop_delay.add(max(0.0, loop.time() - due))
+
+    def readings(self) -> Iterator[MetricReading]:
+        """The values now."""
+        labels = (("version", __version__), ("python", platform.python_version()))
+        yield Gauge("tidemill_build_info", "The version of the broker; the value is always 1.", 1, labels)
+        yield HistogramReading(
+            "tidemill_event_loop_delay_seconds", "How late timers of the event loop fire.", self._loop_delay
+        )
+        yield HistogramReading(
+            "tidemill_fsync_duration_seconds", "Time of one flush of a file of a log.", self.flush_duration
+        )
