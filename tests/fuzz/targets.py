@@ -11,6 +11,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from tests.unit.sql.core import trees
 
 from tidemill.model import broker_settings
 from tidemill.model.errors import (
@@ -52,7 +53,6 @@ from tidemill.servers.http.core.cookies import cookie_value
 from tidemill.servers.http.core.form_tokens import is_form_token, parse_attempt
 from tidemill.servers.http.request_origin import AllowedOrigins
 from tidemill.servers.kafka.api_table import standard_table
-from tidemill.sql.core.allowlist import KnownFunction, Vocabulary, check
 from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.core.syntax_tree import walk
 from tidemill.wire.grpc import broker_pb2, timeline_pb2
@@ -80,16 +80,25 @@ _PEER_TOKEN = write_peer_token(
     PeerStamp(b"s" * 16, 7, 1_700_000_000_000),
 )
 _SUBJECT_RULES = parse_rules(r"RULE:^CN=([^,]*),OU=brokers,.*$/broker-$1/L,RULE:^CN=([a-z]+)$/$1/,DEFAULT")
-_DANGEROUS = "file"
-_VOCABULARY = Vocabulary(
-    [
-        KnownFunction("sum", "", aggregates=True, alias_to="", is_own=True),
-        KnownFunction("equals", "Comparison", aggregates=False, alias_to="", is_own=True),
-        KnownFunction("arraymap", "Array", aggregates=False, alias_to="", is_own=True),
-        KnownFunction(_DANGEROUS, "", aggregates=False, alias_to="", is_own=True),
-    ],
-    ["If"],
+_FORBIDDEN = {"file", "readIt", "mine", "aiGenerate", "FILE('/etc/passwd')"}
+_CALLED = (
+    "sum",
+    "plus",
+    "equals",
+    "in",
+    "and",
+    "tuple",
+    "lambda",
+    "sumIf",
+    "add",
+    *sorted(_FORBIDDEN),
+    "fileOrNull",
+    "File",
 )
+_NAMES = ("topic", "value", "a", "x", "file", "messages", "messages.value", "system.users", "sum", "")
+_TABLES = ("messages", "partitions", "system.users", "messages.value", "file", "")
+_NODES = ("ExpressionList", "Subquery", "Asterisk", "WithElement", "TableExpression", "Set", "Unknown")
+NODES_MAX = 200
 
 
 def fuzz_frames(data: bytes) -> None:
@@ -179,18 +188,35 @@ def fuzz_http(data: bytes) -> None:
 
 def fuzz_sql(data: bytes) -> None:
     """A tree as the engine's parser makes it: accepted or refused with the error of SQL."""
+    tree = trees.select(*_expressions(data))
     try:
-        tree: Any = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(tree, dict):
-        return
-    try:
-        check(tree, _VOCABULARY, {"messages": ("topic", "value")})
-    except (SqlRefused, KeyError, TypeError, AttributeError, ValueError, RecursionError):
-        return  # the query is refused; the parser itself makes no tree of another shape
-    called = [each.node.get("name") for each in walk(tree) if each.node.get("type") == "Function"]
-    assert _DANGEROUS not in called, "a query that calls a forbidden function is accepted"
+        trees.asked(tree)
+    except (SqlRefused, KeyError):
+        return  # the parser makes no node without the names that its type has
+    called = {each.node.get("name") for each in walk(tree) if each.node.get("type") == "Function"}
+    assert not called & _FORBIDDEN, "a query that calls a forbidden function is accepted"
+
+
+def _expressions(data: bytes) -> list[dict[str, Any]]:
+    """Expressions from instructions of one byte: the kind in three bits, a name or a count in the others."""
+    made: list[dict[str, Any]] = []
+    for byte in data[:NODES_MAX]:
+        kind, chosen = byte & 7, byte >> 3
+        last = made[-(chosen & 3) :] if chosen & 3 else []
+        if kind == 0:
+            made.append(trees.identifier(*_NAMES[chosen % len(_NAMES)].split(".")))
+        elif kind == 1:
+            made.append(trees.literal((chosen, "text", [1, 2])[chosen % 3]))
+        elif kind == 2 and made:
+            made[-1] = {**made[-1], "alias": _NAMES[chosen % len(_NAMES)]}
+        elif kind == 3 and made:
+            made[-1] = trees.select(made[-1], source=trees.table(*_TABLES[chosen % len(_TABLES)].split(".")))
+        elif kind == 4 and made:
+            made[-1] = {"type": _NODES[chosen % len(_NODES)], "name": _NAMES[chosen % 4], "children": [made[-1]]}
+        elif kind >= 5:
+            del made[len(made) - len(last) :]
+            made.append(trees.function(_CALLED[(chosen >> 2) * 3 % len(_CALLED) - (kind - 5)], *last))
+    return made
 
 
 def fuzz_listeners(data: bytes) -> None:
