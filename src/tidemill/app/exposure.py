@@ -1,4 +1,4 @@
-"""Refuses settings that are not safe: everyone is let in from other machines, or tokens cannot be checked."""
+"""Refuses settings that are not safe: anonymous clients of other machines, or tokens that cannot be checked."""
 
 from collections.abc import Iterator, Sequence
 

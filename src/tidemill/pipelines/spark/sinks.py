@@ -12,7 +12,7 @@ from tidemill.pipelines.spark.views import make_views
 from tidemill.pipelines.spec.core.spec import Sink, WrongSpec
 from tidemill.pipelines.spec.folder import Folder, SinkRun
 
-LOST_ADVICE = "write lost: skip at the source in pipeline.yml to go on with what is there"
+LOST_ADVICE = "write lost: skip at the source in pipeline.yml to continue with the records that exist"
 
 Rows = DataFrame
 RowsWriter = DataStreamWriter
