@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.broker_worlds import batch_of, running
+from tests.support.waiting import eventually
 
 from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http import front_page
@@ -224,8 +225,40 @@ def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:
     assert found["process_open_fds"] > 3
 
 
-def metrics(broker: Broker) -> dict[str, float]:
-    lines = httpx.get(f"{broker.http}/metrics", timeout=WAIT_S).text.splitlines()
+def test_records_that_wait_for_their_time_are_no_lag(tidemill_broker: Broker) -> None:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    client = {"bootstrap.servers": tidemill_broker.bootstrap_servers}
+    topic = NewTopic("later", 1, 1, config={"tidemill.schedule.enable": "true"})
+    admin, producer = AdminClient(client), Producer({**client, "linger.ms": 0})
+    admin.create_topics([topic])["later"].result(WAIT_S)
+    producer.produce("later", b"now")
+    assert producer.flush(WAIT_S) == 0
+    producer.produce("later", b"in an hour", headers={"tidemill-delay-ms": b"3600000"})
+    assert producer.flush(WAIT_S) == 0
+    reader = Consumer({**client, "group.id": "punctual"})
+    reader.commit(offsets=[TopicPartition("later", 0, 1)], asynchronous=False)
+    reader.close()
+    lag = 'tidemill_group_lag_records{group="punctual",topic="later"}'
+    eventually(lambda: lag in metrics(tidemill_broker), "the lag is not reported")
+    found = metrics(tidemill_broker, "?detail=partition")
+    assert found['tidemill_partition_log_end_offset{partition="0",topic="later"}'] == 2
+    assert found[lag] == 0
+    assert found['tidemill_group_lag_seconds{group="punctual",topic="later"}'] == 0
+    assert found['tidemill_group_partition_lag_records{group="punctual",partition="0",topic="later"}'] == 0
+
+
+def test_an_unknown_detail_of_metrics_is_refused(tidemill_broker: Broker) -> None:
+    refused = httpx.get(f"{tidemill_broker.http}/metrics?detail=everything", timeout=WAIT_S)
+    assert (refused.status_code, refused.text) == (
+        400,
+        "detail=everything is unknown; leave it out, or use detail=partition\n",
+    )
+
+
+def metrics(broker: Broker, query: str = "") -> dict[str, float]:
+    lines = httpx.get(f"{broker.http}/metrics{query}", timeout=WAIT_S).text.splitlines()
     pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
     return {name: float(value) for name, value in pairs}
 

@@ -14,10 +14,12 @@ from tidemill.broker.cluster_metrics import cluster_readings
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
+from tidemill.broker.group_lag import GroupLagMetrics
 from tidemill.broker.health import Readers
 from tidemill.broker.identity import ProducerIds
 from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.partition_metrics import partition_offsets
 from tidemill.broker.partitions import Partitions
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier, write_marker
@@ -167,6 +169,10 @@ class _Wiring:
         environment, settings, node_id = self._environment, self._settings, self._identity.node_id
         limits = ReplicaFetchLimits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
         self._peers = Peers(node_id, self._view.address_of, lambda: self.broker.cluster_secret, limits, self._peer_tls)
+        group_lag = GroupLagMetrics(
+            self._view, self._partitions, self._groups, self._peers, node_id=node_id, clock_ms=environment.clock_ms
+        )
+        self._metrics.snapshots += [group_lag.snapshot, partition_offsets(self._partitions)]
         self._router = TransactionRouter(
             node_id,
             connect=self._peers.connect,

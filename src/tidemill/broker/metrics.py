@@ -5,7 +5,7 @@ once and adds to it. There are no locks, because everything runs on one event lo
 only when it is requested (prometheus.py).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from tidemill.model.metrics import Histogram, MetricReading
 from tidemill.supervision.supervisor import Supervisor
@@ -63,6 +63,8 @@ class BrokerMetrics:
         self.connections: dict[str, int] = {}
         self.connections_opened: dict[str, int] = {}
         self.sources: list[Callable[[], Iterable[MetricReading]]] = []
+        self.snapshots: list[Callable[[bool], Awaitable[Iterable[MetricReading]]]] = []
+        """Metrics that are many or need waiting: a thread reads the result. The argument asks for each partition."""
 
     def api(self, server: str, name: str) -> ApiTraffic:
         """The numbers of an API of a server, by a name from the server's own table, never from a client."""

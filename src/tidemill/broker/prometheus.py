@@ -1,8 +1,9 @@
 """Metrics as Prometheus text. The numbers are read when the text is requested, and cost nothing before."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -138,6 +139,26 @@ def registry_of(telemetry: BrokerMetrics, partitions: Iterable[Partition]) -> Co
     return registry
 
 
-def render(registry: CollectorRegistry) -> bytes:
-    """The text that Prometheus reads."""
+async def exposition(registry: CollectorRegistry, telemetry: BrokerMetrics, *, by_partition: bool) -> bytes:
+    """The text that Prometheus reads. A thread formats it, because it can have tens of thousands of lines."""
+    snapshots = [await snapshot(by_partition) for snapshot in telemetry.snapshots]
+    families = list(registry.collect())
+    return await asyncio.to_thread(lambda: render([*families, *_families(chain.from_iterable(snapshots))]))
+
+
+class _Collected(Collector):
+    """Metrics that were collected before."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics."""
+        return self._families
+
+
+def render(families: Iterable[Metric]) -> bytes:
+    """Format metrics as text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(families))
     return generate_latest(registry)

@@ -56,8 +56,8 @@ def list_(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = Fa
 def describe(group: Group, bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
     """Show members, assigned partitions, committed offsets and lag.
 
-    The lag in seconds is the age of the oldest record that the group has not read. It is 0 where only transaction
-    markers and compacted offsets are left.
+    The lag in seconds is the age of the oldest record that the group has not read. Both lags are 0 where only
+    transaction markers and compacted offsets are left.
 
     Example: tidemill group describe mailer
     """
@@ -177,11 +177,11 @@ def _lag_rows(
         _, end = offsets_of(client, topic, [partition for name, partition in places if name == topic])
         ends |= {(topic, partition): offset for partition, offset in end.items()}
     behind = {place: committed[place] for place in places if place in committed and committed[place] < ends[place]}
-    ages = _ages_s(broker, behind, ends)
+    ages, finished = _ages_s(broker, behind, ends)
     rows = []
     for place in places:
         owner, offset = owners.get(place), committed.get(place)
-        lag = None if offset is None else max(0, ends[place] - offset)
+        lag = None if offset is None else 0 if place in finished else max(0, ends[place] - offset)
         rows.append(
             {
                 "topic": place[0],
@@ -197,20 +197,23 @@ def _lag_rows(
     return rows
 
 
-def _ages_s(broker: "KafkaBroker", places: dict[Place, int], ends: dict[Place, int]) -> dict[Place, float]:
-    """The age of the next unread record of each partition. Reads its first record and commits nothing.
+def _ages_s(
+    broker: "KafkaBroker", places: dict[Place, int], ends: dict[Place, int]
+) -> tuple[dict[Place, float], set[Place]]:
+    """The age of the next unread record of each partition, and the partitions in which no record is left.
 
-    The age is 0 where no record is left, because transaction markers and compacted records have offsets too. The
-    records of an open transaction are not readable, so their age is unknown.
+    Reads the first record and commits nothing. No record may be left before the end, because transaction markers and
+    compacted records have offsets too. The records of an open transaction are not readable, so their age is unknown.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     if not places:
-        return {}
+        return {}, set()
     settings = client_settings(broker, **{"group.id": "tidemill-group-describe", "enable.auto.commit": False})
     settings |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True}
     reader = Consumer(settings)
     ages: dict[Place, float] = {}
+    finished: set[Place] = set()
     waiting = set(places)
     try:
         reader.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
@@ -228,10 +231,10 @@ def _ages_s(broker: "KafkaBroker", places: dict[Place, int], ends: dict[Place, i
             if not at_end:
                 ages[place] = round(max(0.0, time.time() - message.timestamp()[1] / 1000), 1)
             elif message.offset() >= ends[place]:
-                ages[place] = 0.0
+                finished.add(place)
     finally:
         reader.close()
-    return ages
+    return ages, finished
 
 
 def _places(client: "AdminClient", committed: dict[Place, int], topics: list[str] | None) -> list[Place]:

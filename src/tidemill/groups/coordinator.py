@@ -26,7 +26,7 @@ from tidemill.groups.core.messages import (
     SyncRequest,
 )
 from tidemill.groups.core.offsets import OffsetCommit
-from tidemill.groups.core.overview import Overview
+from tidemill.groups.core.overview import CommittedOffset, GroupSize, Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
 from tidemill.groups.runtime import GroupEngine
 from tidemill.groups.writer import ShardWriter
@@ -316,6 +316,14 @@ class GroupCoordinator(GroupEngine):
             [member for shard in shards for member in overview.members_of(shard, name_of)],
             [offset for shard in shards for offset in overview.offsets_of(shard)],
         )
+
+    def committed_offsets(self) -> list[CommittedOffset]:
+        """Return every committed offset of the groups that this broker coordinates."""
+        return [offset for shard in self._shards.values() for offset in overview.committed_of(shard)]
+
+    def sizes(self) -> list[GroupSize]:
+        """Return the state and the number of members of each group."""
+        return [size for shard in self._shards.values() for size in overview.sizes_of(shard)]
 
     async def delete(self, group_id: str) -> None:
         """Handle DeleteGroups."""

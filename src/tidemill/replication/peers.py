@@ -1,17 +1,27 @@
 """Connections to the other brokers, found by node id and authenticated with the cluster's secret."""
 
+import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 
+from tidemill.client.kafka.apis import LIST_OFFSETS
 from tidemill.client.kafka.clocks import ReportedClock, clock_request, reported_clock
 from tidemill.client.kafka.errors import BrokerUnreachable, ClientError
+from tidemill.client.kafka.fetch import FetchedBatches, FetchPosition, fetch_request, fetched
 from tidemill.client.kafka.peer_connection import PeerConnection
 from tidemill.client.kafka.produce import produce_request, produced
+from tidemill.client.kafka.protocol import plain
 from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted, ReplicaFetchLimits, given, replica_fetch
-from tidemill.model.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut, of_code
+from tidemill.model.errors import KafkaError, NotLeaderOrFollower, OffsetOutOfRange, RequestTimedOut, of_code
 from tidemill.model.topics import TopicPartition
+from tidemill.records.unread import UnreadPosition, unread_in
 
 PRODUCE_MS = 10_000
+UNREAD_AT_A_TIME = 32
+UNREAD_BATCHES_MAX = 8
+CONSUMER = -1
+"""The replica id of a request that is not a follower's."""
+EARLIEST = -2
 
 AddressOf = Callable[[int], tuple[str, int] | None]
 
@@ -96,6 +106,58 @@ class Peers:
         finally:
             connection.close()
 
+    async def next_unread(
+        self, node_id: int, wanted: Sequence[tuple[TopicPartition, int]]
+    ) -> dict[tuple[TopicPartition, int], tuple[UnreadPosition, int]]:
+        """The first unread record of partitions that another broker leads, and their last stable offsets.
+
+        A partition whose leader responds with an error is left out.
+        """
+        connection = await self.connect(node_id)
+        found: dict[tuple[TopicPartition, int], tuple[UnreadPosition, int]] = {}
+        try:
+            for start in range(0, len(wanted), UNREAD_AT_A_TIME):
+                some = wanted[start : start + UNREAD_AT_A_TIME]
+                answers = await asyncio.gather(*(_next_unread(connection, *each) for each in some))
+                found |= {each: answer for each, answer in zip(some, answers, strict=True) if answer is not None}
+        finally:
+            connection.close()
+        return found
+
     async def link(self, node_id: int) -> PeerLink:
         """A connection to a leader, for a fetcher."""
         return PeerLink(await self.connect(node_id), self._node_id, self._limits)
+
+
+async def _next_unread(
+    connection: PeerConnection, place: TopicPartition, offset: int
+) -> tuple[UnreadPosition, int] | None:
+    """The first unread record from `offset` on and the last stable offset; None when the leader reports an error."""
+    position, end = UnreadPosition(offset), 0
+    for _ in range(UNREAD_BATCHES_MAX):
+        found = await _one_batch(connection, place, position.offset)
+        if isinstance(found, OffsetOutOfRange):  # deleted by retention, or beyond the end
+            first = await _start_offset(connection, place)
+            position = UnreadPosition(max(position.offset, first))
+            found = await _one_batch(connection, place, first)
+        if isinstance(found, KafkaError):
+            return None
+        end = found.last_stable_offset
+        if not found.records or position.offset >= end:
+            break
+        position = unread_in([found.records], found.aborted, position.offset)
+        if position.timestamp_ms is not None:
+            break
+    return position, end
+
+
+async def _one_batch(connection: PeerConnection, place: TopicPartition, offset: int) -> FetchedBatches | KafkaError:
+    wanted = FetchPosition(offset, max_bytes=1, committed=True, max_wait_ms=0, min_bytes=0)
+    return fetched(await connection.call(fetch_request(place, wanted)), wanted)
+
+
+async def _start_offset(connection: PeerConnection, place: TopicPartition) -> int:
+    topics = [{"name": place.topic, "partitions": [{"partition_index": place.partition, "timestamp": EARLIEST}]}]
+    request = plain(LIST_OFFSETS, {"replica_id": CONSUMER, "isolation_level": 0, "topics": topics})
+    answer = (await connection.call(request)).message()
+    return max(0, int(answer.topics[0].partitions[0].offset))

@@ -5,22 +5,32 @@ not wait for each other.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from tidemill.client.kafka import KafkaClient
+from tidemill.client.kafka import EARLIEST, KafkaClient
 from tidemill.client.kafka.options import ClientOptions
-from tidemill.model.errors import CorruptMessage, TidemillError, UnsupportedCompressionType
+from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
-from tidemill.records.header import Buffer, iter_headers
-from tidemill.records.read import read_records
+from tidemill.records.unread import UnreadPosition, unread_in
 from tidemill.security.client_rights import ClientRights
 from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.interface import BrokerState
 from tidemill.sql.peer_access import PeerAccess
 
 PEEKED_BYTES = 1
+BATCHES_MAX = 8
+"""The most batches of a partition of another broker that one query reads to find an unread record."""
+CommittedPlace = tuple[TopicPartition, int]
+
+
+class UnreadAt(NamedTuple):
+    """The first unread record, and the end of the records that a read_committed consumer can read."""
+
+    position: UnreadPosition
+    end_offset: int
 
 
 class RemoteState:
@@ -35,11 +45,9 @@ class RemoteState:
         others = [each for each in self._broker.view.image.brokers.values() if each.node_id != self._broker.node_id]
         return list(await asyncio.gather(*(self._table(each.node_id, each.http, name, rights) for each in others)))
 
-    async def ages_s(
-        self, places: Mapping[TopicPartition, Sequence[int]], now_ms: int
-    ) -> dict[tuple[TopicPartition, int], float]:
-        """Return the ages of the records at these offsets, in partitions that other brokers lead."""
-        return await asyncio.to_thread(self._ages_s, places, now_ms) if places else {}
+    async def unread(self, places: Collection[CommittedPlace]) -> dict[CommittedPlace, UnreadAt]:
+        """Return what is unread from these offsets on, in partitions that other brokers lead."""
+        return await asyncio.to_thread(self._unread, list(places)) if places else {}
 
     def kafka(self) -> ClientOptions:
         """Return the options for partitions of other brokers: any broker knows them."""
@@ -56,31 +64,26 @@ class RemoteState:
             raise SqlRefused(f"table {name} of broker {node_id} cannot be read: {error}; try again") from None
         return pa.ipc.open_stream(found).read_all()
 
-    def _ages_s(
-        self, places: Mapping[TopicPartition, Sequence[int]], now_ms: int
-    ) -> dict[tuple[TopicPartition, int], float]:
+    def _unread(self, places: Iterable[CommittedPlace]) -> dict[CommittedPlace, UnreadAt]:
         found = {}
         with KafkaClient(self.kafka()) as client:
-            for place, offsets in places.items():
-                for offset in offsets:
-                    try:
-                        records = client.fetch(place, offset, max_bytes=PEEKED_BYTES).records
-                    except TidemillError:
-                        continue
-                    found[place, offset] = age_s([records], offset, now_ms)
+            for each in places:
+                try:
+                    found[each] = _next_unread(client, *each)
+                except TidemillError:
+                    continue
         return found
 
 
-def age_s(pieces: Sequence[Buffer], offset: int, now_ms: int) -> float:
-    """Return the age of the first record from `offset` on; 0 when there is none."""
-    for piece in pieces:
-        for position, header in iter_headers(piece):
-            batch = memoryview(piece)[position : position + header.size]
-            if header.control or header.next_offset <= offset:
-                continue
-            try:
-                time_ms = next((one.timestamp for one in read_records(batch) if one.offset >= offset), now_ms)
-            except (CorruptMessage, UnsupportedCompressionType):
-                time_ms = header.max_timestamp
-            return max(0, now_ms - time_ms) / 1000
-    return 0.0
+def _next_unread(client: KafkaClient, place: TopicPartition, offset: int) -> UnreadAt:
+    first = client.list_offsets({place: EARLIEST})[place].offset
+    position, end_offset = UnreadPosition(max(offset, first)), 0
+    for _ in range(BATCHES_MAX):
+        found = client.fetch(place, position.offset, max_bytes=PEEKED_BYTES, committed=True, max_wait_ms=0)
+        end_offset = found.last_stable_offset
+        if not found.records:
+            break
+        position = unread_in([found.records], found.aborted, position.offset)
+        if position.timestamp_ms is not None:
+            break
+    return UnreadAt(position, end_offset)

@@ -1,7 +1,6 @@
 """The state of brokers as tables: partitions, groups, lag, timers, each at the moment of the query."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -12,13 +11,13 @@ from tidemill.client.kafka.options import ClientOptions
 from tidemill.groups.core.overview import SeenMember, SeenOffset
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
+from tidemill.records.unread import UnreadPosition
 from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.interface import BrokerState
 from tidemill.sql.peer_access import PeerAccess
-from tidemill.sql.remote_state import RemoteState, age_s
+from tidemill.sql.remote_state import RemoteState, UnreadAt
 from tidemill.sql.rows import ArrowRows, Loop, StreamedRows, TableRows
 from tidemill.sql.visible_rows import VisibleRows
-from tidemill.streams.admission import run_aside
 from tidemill.streams.partition import Partition
 from tidemill.timelines.core.message import EVERYTHING, FIND_LIMIT_MAX, TimedMessage, TimelinePosition, status_of
 
@@ -173,25 +172,28 @@ class StateTables:
             SeenOffset(*row.values())
             for row in offsets.set_column(6, "commit_time", offsets["commit_time"].cast(pa.int64())).to_pylist()
         ]
-        away = defaultdict(list)
+        away: dict[tuple[TopicPartition, int], None] = {}
         for each in committed:
             place = TopicPartition(each.topic, each.partition)
             if ends.get(place, 0) > each.offset and self.led_here(place) is None:
-                away[place].append(each.offset)
-        ages = await self._peers.ages_s(away, now_ms)
+                away[place, each.offset] = None
+        unread = await self._peers.unread(away)
 
         async def line(each: SeenOffset) -> Sequence[Any] | None:
             place = TopicPartition(each.topic, each.partition)
             if place not in ends:
                 return None
             partition, latest = self.led_here(place), ends[place]
-            lag = max(0, latest - each.offset)
-            if partition is None:
-                old_s = ages.get((place, each.offset), 0.0)
+            if latest <= each.offset:
+                found = UnreadAt(UnreadPosition(each.offset), each.offset)
+            elif partition is None:
+                found = unread.get((place, each.offset), UnreadAt(UnreadPosition(each.offset), latest))
             else:
                 async with turns:
-                    old_s = await _age_s(partition, each.offset, now_ms) if lag else 0.0
-            return (*each[:4], max(latest, each.offset), lag, old_s, each.commit_ms)
+                    found = await _unread(partition, each.offset)
+            lag = found.position.records_to(found.end_offset)
+            old_s = found.position.age_s(now_ms) if lag else None
+            return (*each[:4], max(latest, each.offset), lag, old_s or 0.0, each.commit_ms)
 
         lines = await asyncio.gather(*map(line, committed))
         return [each for each in lines if each is not None]
@@ -219,13 +221,13 @@ class StateTables:
             return []  # the timeline is being deleted
 
 
-async def _age_s(partition: Partition, offset: int, now_ms: int) -> float:
-    """Return the age of the first unread record; 0 when it can no longer be read."""
+async def _unread(partition: Partition, offset: int) -> UnreadAt:
+    """Return what is unread from an offset on; nothing when it can no longer be read."""
     try:
-        found = await partition.reader.read(max(offset, partition.log_start_offset), 1)
+        position = await partition.reader.next_unread(offset)
     except TidemillError:
-        return 0.0
-    return await run_aside(partial(age_s, found.records, offset, now_ms))
+        return UnreadAt(UnreadPosition(offset), offset)
+    return UnreadAt(position, partition.last_stable_offset)
 
 
 def _member(each: SeenMember, now_ms: int, visible: VisibleRows) -> Sequence[Any]:

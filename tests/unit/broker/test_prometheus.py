@@ -30,7 +30,7 @@ def test_numbers_of_apis_topics_and_connections() -> None:
     telemetry.connection_opened("kafka")
     telemetry.connection_closed("kafka")
     telemetry.sources.append(lambda: [Gauge("tidemill_extra", "More.", 4.0, (("kind", "x"),))])
-    found = samples(render(registry_of(telemetry, [])))
+    found = samples(render(registry_of(telemetry, []).collect()))
     produce, server = ("api", "Produce"), ("server", "kafka")
     errors = (produce, ("error", "UnknownTopicOrPartition"), server)
     assert found["tidemill_requests_total", (produce, server)] == 4
@@ -49,7 +49,7 @@ async def test_log_sizes_come_from_the_partitions(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
         await broker.topics.create("orders", partitions=2)
         await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=1)
-        found = samples(render(registry_of(broker.metrics, broker.partitions)))
+        found = samples(render(registry_of(broker.metrics, broker.partitions).collect()))
         assert found["tidemill_partitions", (("topic", "orders"),)] == 2
         assert found["tidemill_log_bytes", (("topic", "orders"),)] == broker.view.partition("orders", 0).size_bytes
         assert found["tidemill_partitions_failed", ()] == 0
@@ -75,7 +75,7 @@ def test_a_histogram_and_a_counter_keep_their_types() -> None:
             CounterReading("tidemill_n", "N.", 3),
         ]
     )
-    text = render(registry_of(telemetry, []))
+    text = render(registry_of(telemetry, []).collect())
     families = {family.name: family.type for family in text_string_to_metric_families(text.decode())}
     assert (families["tidemill_delay_seconds"], families["tidemill_n"]) == ("histogram", "counter")
     found = samples(text)

@@ -5,11 +5,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.groups.core.assignors import choose_assignor
-from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup
+from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import NO_PARTITIONS, CurrentValue
 from tidemill.groups.core.shard import Shard
 from tidemill.groups.core.subscriptions import read_assignment
+from tidemill.model.topics import TopicPartition
 
 NameOf = Callable[[UUID], str | None]
 """Maps a topic id to the name, if the topic exists."""
@@ -44,6 +45,22 @@ class SeenOffset(NamedTuple):
     commit_ms: int
 
 
+class CommittedOffset(NamedTuple):
+    """An offset that a group has committed, without its details."""
+
+    group_id: str
+    place: TopicPartition
+    offset: int
+
+
+class GroupSize(NamedTuple):
+    """The state of a group and the number of its members."""
+
+    group_id: str
+    state: str
+    members: int
+
+
 class Overview(NamedTuple):
     """All groups of a broker."""
 
@@ -67,6 +84,23 @@ def offsets_of(shard: Shard) -> Iterator[SeenOffset]:
             yield SeenOffset(
                 group_id, topic, partition, value.offset, value.leader_epoch, value.metadata, value.commit_ms
             )
+
+
+def committed_of(shard: Shard) -> Iterator[CommittedOffset]:
+    """Yield every committed offset without its details."""
+    for group_id in shard.offsets.groups():
+        for place, value in shard.offsets.of_group(group_id).items():
+            yield CommittedOffset(group_id, place, value.offset)
+
+
+def sizes_of(shard: Shard) -> Iterator[GroupSize]:
+    """Yield the state of every group; one that only has offsets is empty."""
+    for group_id in shard.group_ids():
+        group = shard.groups.get(group_id)
+        if group is None:
+            yield GroupSize(group_id, ClassicState.EMPTY, 0)
+        else:
+            yield GroupSize(group_id, group.state, len(group.members))
 
 
 def _classic(group: ClassicGroup) -> Iterator[SeenMember]:

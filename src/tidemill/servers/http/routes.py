@@ -19,7 +19,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.broker.prometheus import registry_of, render
+from tidemill.broker.prometheus import exposition, registry_of
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -50,6 +50,7 @@ from tidemill.servers.http.stylesheet import MEDIA_TYPE as STYLE_TYPE
 from tidemill.servers.http.stylesheet import STYLE
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+DETAIL_PARTITION = "partition"
 STYLE_HEADERS = {"cache-control": "max-age=300"}
 REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
 PATH_SHOWN_CHARS = 100
@@ -97,9 +98,15 @@ class Documents:
         )
         return HTMLResponse(page, headers=FORM_POLICY if client.session_id else None)
 
-    async def metrics(self, _: Request, __: HttpClient) -> Response:
-        """`GET /metrics`."""
-        return Response(render(self._registry), media_type=METRICS_TYPE)
+    async def metrics(self, request: Request, _: HttpClient) -> Response:
+        """`GET /metrics`, with `?detail=partition` also by partition."""
+        detail = request.query_params.get("detail")
+        if detail not in (None, DETAIL_PARTITION):
+            reason = f"detail={detail[:PATH_SHOWN_CHARS]} is unknown; leave it out, or use detail={DETAIL_PARTITION}"
+            return problem(request.url.path, 400, reason)
+        by_partition = detail == DETAIL_PARTITION
+        text = await exposition(self._registry, self._broker.metrics, by_partition=by_partition)
+        return Response(text, media_type=METRICS_TYPE)
 
     async def style(self, _: Request, __: HttpClient) -> Response:
         """`GET /style.css`."""

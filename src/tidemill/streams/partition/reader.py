@@ -1,14 +1,20 @@
 """The reader side of a partition: batches and offsets for consumers."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tidemill.model.errors import OffsetOutOfRange
-from tidemill.records.header import Buffer, iter_headers
+from tidemill.records.header import Buffer, iter_headers, read_header
+from tidemill.records.unread import UnreadPosition, unread_in
+from tidemill.streams.admission import opened_in_place, run_aside
 from tidemill.streams.core.aborted import AbortedRange, AbortedTransaction
 from tidemill.streams.core.epochs import UNKNOWN as UNKNOWN_EPOCH
 from tidemill.streams.partition.replica import ReplicaState
 from tidemill.streams.search import FoundOffset, first_at, first_with_largest
+
+UNREAD_BATCHES_MAX = 100
+"""The most batches that one search for an unread record reads."""
 
 
 class ReadResult(NamedTuple):
@@ -51,6 +57,25 @@ class PartitionReader:
             records = await log.read(offset, end_offset, max_bytes, at_least_one=at_least_one)
         aborted = self._aborted(offset, records) if committed and records else []
         return ReadResult(records, sum(map(len, records)), high_watermark, stable_offset, log.start_offset, aborted)
+
+    async def next_unread(self, offset: int) -> UnreadPosition:
+        """The first record from `offset` on that a read_committed consumer can read, or the end.
+
+        It may stop earlier, after many batches without such a record; the caller continues from there.
+        """
+        replica = self._replica
+        position = UnreadPosition(max(offset, replica.log.start_offset))
+        for _ in range(UNREAD_BATCHES_MAX):
+            if position.offset >= replica.visible_end(committed=True):
+                break
+            found = await self.read(position.offset, 1, committed=True)
+            if not found.records:
+                break
+            look = partial(unread_in, found.records, found.aborted, position.offset)
+            position = look() if opened_in_place(read_header(found.records[0])) else await run_aside(look)
+            if position.timestamp_ms is not None:
+                break
+        return position
 
     def watch(self, wake: Callable[[], None], *, replica: bool = False) -> Callable[[], None]:
         """Call `wake` when readers (or followers) may see more, or the partition stops; the result stops the watch."""

@@ -10,6 +10,7 @@ import pytest
 from tests.support.kafka_server import NOW_MS, running_kafka_server
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.records import unread
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compression import Codec
 from tidemill.records.read import read_records
@@ -17,7 +18,6 @@ from tidemill.records.record import Record
 from tidemill.scheduling import delivery
 from tidemill.servers.grpc import partition_reads
 from tidemill.servers.grpc.partition_reads import ReadPosition, read_partitions
-from tidemill.sql import remote_state, state_tables
 from tidemill.streams.admission import OPENED_IN_PLACE_BYTES_MAX
 
 pytestmark = pytest.mark.event_loop("uvloop")
@@ -39,8 +39,9 @@ async def read_for_grpc(broker: BrokerNode) -> None:
     assert (found.error, found.next_offset, len(found.records)) == ("", 1, 1)
 
 
-async def read_age_for_sql(broker: BrokerNode) -> None:
-    assert await state_tables._age_s(broker.view.partition(TOPIC, 0), 0, NOW_MS + 2_000) == 2.0
+async def read_age_for_lag(broker: BrokerNode) -> None:
+    found = await broker.view.partition(TOPIC, 0).reader.next_unread(0)
+    assert found.age_s(NOW_MS + 2_000) == 2.0
 
 
 async def read_marks_of_scheduled_records(broker: BrokerNode) -> None:
@@ -50,7 +51,7 @@ async def read_marks_of_scheduled_records(broker: BrokerNode) -> None:
 @pytest.mark.parametrize("batch", [COMPRESSED, LARGE], ids=["compressed", "large"])
 @pytest.mark.parametrize(
     ("module", "read"),
-    [(partition_reads, read_for_grpc), (remote_state, read_age_for_sql), (delivery, read_marks_of_scheduled_records)],
+    [(partition_reads, read_for_grpc), (unread, read_age_for_lag), (delivery, read_marks_of_scheduled_records)],
 )
 async def test_the_event_loop_runs_while_a_batch_is_opened(
     tmp_path: Path,

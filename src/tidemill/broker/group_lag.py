@@ -1,0 +1,219 @@
+"""Consumer lag of the groups that this broker coordinates, for /metrics.
+
+The lag of a partition is the number of offsets from the first record that the group has not read to the last stable
+offset. Trailing transaction markers, aborted records and holes do not count (`records/unread.py`), and neither do
+records of open transactions, which no read_committed consumer can read yet. A group that has read everything has lag 0.
+
+A partition that this broker leads is read here. For the others the broker sends small Fetch requests to their leaders,
+because only the coordinator knows the committed offsets. What was found for a committed offset is cached until the
+group commits another one. A result is used for a second, so frequent scrapes do not multiply the requests. A
+refresh is limited in requests and in time. When a leader does not answer, the last known end counts; partitions whose
+end was never known are counted in `tidemill_group_lag_unknown_partitions`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import structlog
+
+from tidemill.broker.cluster_view import ClusterView
+from tidemill.broker.partitions import Partitions
+from tidemill.client.kafka.errors import ClientError
+from tidemill.groups.coordinator import GroupCoordinator
+from tidemill.groups.core.lag import PartitionLag, topic_lags
+from tidemill.groups.core.overview import CommittedOffset, GroupSize
+from tidemill.model.errors import TidemillError
+from tidemill.model.metrics import Gauge, MetricReading
+from tidemill.model.topics import TopicPartition
+from tidemill.records.unread import UnreadPosition
+from tidemill.streams.partition import Partition
+
+FRESH_S = 1.0
+"""How long a result is used, in seconds."""
+LOOKS_MAX = 2_000
+"""The most partitions that are looked into in one refresh. The next refresh continues with the others."""
+LOOKS_AT_A_TIME = 32
+LEADER_S = 3.0
+"""How long one refresh waits for one leader."""
+DETAIL_ROWS_MAX = 100_000
+"""The most rows by partition in one scrape."""
+
+log = structlog.get_logger("tidemill.broker")
+
+Place = tuple[TopicPartition, int]
+"""A partition and a committed offset."""
+
+
+class LeaderReader(Protocol):
+    """Reads partitions at other brokers."""
+
+    async def next_unread(self, node_id: int, wanted: list[Place]) -> dict[Place, tuple[UnreadPosition, int]]:
+        """The first unread record from each offset on, and the last stable offset; nothing for a failed one."""
+
+
+class GroupLagMetrics:
+    """Computes the lag of groups when metrics are scraped."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        leaders: LeaderReader,
+        *,
+        node_id: int,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._view = view
+        self._partitions = partitions
+        self._groups = groups
+        self._leaders = leaders
+        self._node_id = node_id
+        self._clock_ms = clock_ms
+        self._committed: list[CommittedOffset] = []
+        self._sizes: list[GroupSize] = []
+        self._found: dict[Place, UnreadPosition] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._fresh_until = 0.0
+        self._refreshing = asyncio.Lock()
+        self._looked_last: Place | None = None
+
+    async def snapshot(self, by_partition: bool) -> Iterator[MetricReading]:
+        """The metrics, from a copy of the numbers that another thread may read."""
+        async with self._refreshing:
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._fresh_until:
+                await self._refresh()
+                self._fresh_until = loop.time() + FRESH_S
+        return _readings(self._sizes, list(self._lags()), self._unknown(), by_partition=by_partition)
+
+    def _lags(self) -> Iterator[PartitionLag]:
+        now_ms = self._clock_ms()
+        for each in self._committed:
+            end = self._ends.get(each.place)
+            if end is None:
+                continue
+            position = self._found.get((each.place, each.offset), UnreadPosition(each.offset))
+            records = position.records_to(end)
+            yield PartitionLag(each, records, position.age_s(now_ms) if records else 0.0)
+
+    def _unknown(self) -> int:
+        return sum(each.place not in self._ends for each in self._committed)
+
+    async def _refresh(self) -> None:
+        self._sizes = self._groups.sizes()
+        self._committed = [each for each in self._groups.committed_offsets() if self._exists(each.place)]
+        wanted = dict.fromkeys((each.place, each.offset) for each in self._committed)
+        self._found = {place: found for place, found in self._found.items() if place in wanted}
+        places = {place for place, _ in wanted}
+        self._ends = {place: end for place, end in self._ends.items() if place in places}
+        local: list[Place] = []
+        remote: dict[int, list[Place]] = {}
+        for each in self._in_turn(list(wanted)):
+            partition = self._partitions.find(*each[0])
+            if partition is not None and partition.leads:
+                self._ends[each[0]] = partition.last_stable_offset
+                if self._may_have_unread(each, partition):
+                    local.append(each)
+            elif (leader := self._view.leader_of(each[0])) not in (self._node_id, -1):
+                remote.setdefault(leader, []).append(each)
+        await self._look_here(local[:LOOKS_MAX])
+        await asyncio.gather(*(self._ask(node, each[:LOOKS_MAX]) for node, each in remote.items()))
+
+    def _exists(self, place: TopicPartition) -> bool:
+        topic = self._view.topic(place.topic)
+        return topic is not None and place.partition < len(topic.partitions)
+
+    def _in_turn(self, wanted: list[Place]) -> list[Place]:
+        """Start after the last one of the refresh before, so that each gets its turn when there are too many."""
+        if len(wanted) <= LOOKS_MAX or self._looked_last not in wanted:
+            return wanted
+        start = wanted.index(self._looked_last) + 1
+        return wanted[start:] + wanted[:start]
+
+    def _may_have_unread(self, each: Place, partition: Partition) -> bool:
+        """Whether a look can change what is known."""
+        position = self._found.get(each, UnreadPosition(each[1]))
+        is_known = position.timestamp_ms is not None and position.offset >= partition.log_start_offset
+        return not is_known and position.offset < partition.last_stable_offset
+
+    async def _look_here(self, wanted: list[Place]) -> None:
+        for number, each in enumerate(wanted):
+            place, offset = each
+            partition = self._partitions.find(*place)
+            if partition is None:
+                continue
+            try:
+                start = self._found.get(each, UnreadPosition(offset)).offset
+                self._found[each] = await partition.reader.next_unread(start)
+            except TidemillError as error:
+                log.debug("group_lag_unknown", partition=str(place), error=str(error))
+            self._looked_last = each
+            if number % LOOKS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+
+    async def _ask(self, node_id: int, wanted: list[Place]) -> None:
+        """Ask the leader, also for partitions whose first unread record is known: their end has moved."""
+        starts = {
+            (place, self._found.get((place, offset), UnreadPosition(offset)).offset): (place, offset)
+            for place, offset in wanted
+        }
+        try:
+            async with asyncio.timeout(LEADER_S):
+                answers = await self._leaders.next_unread(node_id, list(starts))
+        except (ClientError, TidemillError, OSError, TimeoutError) as error:
+            log.debug("group_lag_leader_unreachable", leader=node_id, error=str(error))
+            return
+        for start, (position, end) in answers.items():
+            self._found[starts[start]] = position
+            self._ends[start[0]] = end
+        self._looked_last = wanted[-1]
+
+
+def _readings(
+    sizes: list[GroupSize], lags: list[PartitionLag], unknown: int, *, by_partition: bool
+) -> Iterator[MetricReading]:
+    yield Gauge("tidemill_group_lag_unknown_partitions", "Committed partitions whose end is not known here.", unknown)
+    for (group, topic), lag in topic_lags(lags).items():
+        labels = (("group", group), ("topic", topic))
+        yield Gauge("tidemill_group_lag_records", "Records that a group has not read.", lag.records, labels)
+        yield Gauge(
+            "tidemill_group_lag_records_max",
+            "Records that a group has not read in its slowest partition.",
+            lag.records_max,
+            labels,
+        )
+        if lag.seconds is not None:
+            yield Gauge("tidemill_group_lag_seconds", "Age of the oldest unread record.", lag.seconds, labels)
+    for size in sizes:
+        yield Gauge("tidemill_group_members", "Members of a group.", size.members, (("group", size.group_id),))
+        labels = (("group", size.group_id), ("state", size.state))
+        yield Gauge("tidemill_group_state", "The state of a group; the value is always 1.", 1, labels)
+    if by_partition:
+        for each in lags[:DETAIL_ROWS_MAX]:
+            yield from _of_partition(each)
+
+
+def _of_partition(each: PartitionLag) -> Iterator[MetricReading]:
+    place = each.committed.place
+    labels = (("group", each.committed.group_id), ("topic", place.topic), ("partition", str(place.partition)))
+    yield Gauge(
+        "tidemill_group_partition_lag_records",
+        "Records of a partition that a group has not read. Only with ?detail=partition.",
+        each.records,
+        labels,
+    )
+    yield Gauge(
+        "tidemill_group_partition_committed_offset",
+        "The committed offset. Only with ?detail=partition.",
+        each.committed.offset,
+        labels,
+    )
+    if each.seconds is not None:
+        yield Gauge(
+            "tidemill_group_partition_lag_seconds",
+            "Age of the oldest unread record of a partition. Only with ?detail=partition.",
+            each.seconds,
+            labels,
+        )

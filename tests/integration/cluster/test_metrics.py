@@ -1,0 +1,49 @@
+"""Metrics of a cluster: one controller, and lag of partitions that other brokers lead."""
+
+import httpx
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.cluster_processes import Brokers, running_brokers
+from tests.support.waiting import eventually
+
+TOPIC, GROUP, PARTITIONS = "orders", "mailer", 6
+
+
+def test_lag_and_controller_are_reported_once() -> None:
+    with running_brokers(2, racks=False, http="127.0.0.1:0") as brokers:
+        client = {"bootstrap.servers": brokers.bootstrap}
+        admin, producer = AdminClient(client), Producer({**client, "transactional.id": "orders"})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            for _ in range(3):
+                producer.produce(TOPIC, b"v", partition=partition)
+        producer.commit_transaction(30)
+        leaders = admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        assert {each.leader for each in leaders.values()} == set(brokers.servers)
+        reader = Consumer({**client, "group.id": GROUP})
+        commits = [TopicPartition(TOPIC, partition, 1 if partition < 2 else 3) for partition in range(PARTITIONS)]
+        reader.commit(offsets=commits, asynchronous=False)
+        reader.close()
+        assert sum(each["tidemill_controller"] for each in scrape(brokers)) == 1
+        assert sum(each["tidemill_offline_partitions"] for each in scrape(brokers)) == 0
+        assert sum(each["tidemill_under_min_isr_partitions"] for each in scrape(brokers)) == 0
+
+        def is_right() -> bool:
+            lag = f'tidemill_group_lag_records{{group="{GROUP}",topic="{TOPIC}"}}'
+            return [each[lag] for each in scrape(brokers) if lag in each] == [3 + 3]
+
+        # Offsets 1 to 3 of two partitions: two records and the marker behind them. The other four have nothing to read.
+        eventually(is_right, "the coordinator does not report the lag")
+        reader = Consumer({**client, "group.id": GROUP})
+        reader.commit(offsets=[TopicPartition(TOPIC, partition, 3) for partition in range(2)], asynchronous=False)
+        reader.close()
+        lag = f'tidemill_group_lag_seconds{{group="{GROUP}",topic="{TOPIC}"}}'
+        eventually(lambda: [each[lag] for each in scrape(brokers) if lag in each] == [0], "the lag does not reach 0")
+
+
+def scrape(brokers: Brokers) -> list[dict[str, float]]:
+    pages = [httpx.get(f"http://{server['http']}/metrics", timeout=30).text for server in brokers.servers.values()]
+    lines = [[line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")] for page in pages]
+    return [{name: float(value) for name, value in page} for page in lines]

@@ -1,0 +1,125 @@
+"""The lag of groups on /metrics: exact at the end of the log, bounded in work."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.support.broker_worlds import batch_of, running
+
+from tidemill.broker import group_lag
+from tidemill.broker.broker import BrokerNode
+from tidemill.broker.prometheus import exposition, registry_of
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.model.topics import GROUP_OFFSETS
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.streams.partition import Partition
+from tidemill.streams.partition.reader import PartitionReader
+from tidemill.testing.clock import VirtualClock
+
+
+async def scraped(broker: BrokerNode, *, by_partition: bool = False) -> dict[tuple[str, ...], float]:
+    text = await exposition(registry_of(broker.metrics, broker.partitions), broker.metrics, by_partition=by_partition)
+    return {
+        (sample.name.removeprefix("tidemill_"), *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if "group" in sample.name or "partition_" in sample.name
+    }
+
+
+async def commit(broker: BrokerNode, group: str, topic: str, offset: int, partition: int = 0) -> None:
+    await broker.internal.ensure(GROUP_OFFSETS)
+    await broker.groups.commit(group, [OffsetCommit(topic, partition, offset)])
+
+
+async def transaction(partition: Partition, producer: int, *, is_committed: bool) -> None:
+    records = [NewRecord(None, b"v", timestamp=1_700_000_000_000)]
+    batch = build_batch(records, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+    await partition.leader.append(batch, acks=1)
+    await partition.leader.append_marker(producer, 0, commit=is_committed)
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_lag, "FRESH_S", 0.0)
+
+
+async def test_lag_by_group_topic_and_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(monkeypatch)
+    clock = VirtualClock()
+    async with running(tmp_path, memory=True, clock=clock) as broker:
+        await broker.topics.create("orders", partitions=2)
+        for index, count in ((0, 5), (1, 3)):
+            await broker.view.partition("orders", index).leader.append(batch_of(*[b"v"] * count), acks=1)
+        await commit(broker, "mailer", "orders", 1)
+        await commit(broker, "mailer", "orders", 3, partition=1)
+        await commit(broker, "mailer", "gone", 7)
+        found = await scraped(broker, by_partition=True)
+        assert found["group_lag_records", "mailer", "orders"] == 4
+        assert found["group_lag_records_max", "mailer", "orders"] == 4
+        assert found["group_lag_seconds", "mailer", "orders"] == max(0, broker.clock_ms() - 1_700_000_000_000) / 1_000
+        assert found["group_members", "mailer"] == 0
+        assert found["group_state", "mailer", "Empty"] == 1
+        assert found["group_partition_lag_records", "mailer", "0", "orders"] == 4
+        assert found["group_partition_lag_records", "mailer", "1", "orders"] == 0
+        assert found["group_partition_committed_offset", "mailer", "1", "orders"] == 3
+        assert found["partition_log_end_offset", "0", "orders"] == 5
+        assert found["group_lag_unknown_partitions",] == 0
+        assert not any("gone" in key for key in found)
+        assert not any("partition_" in key[0] for key in await scraped(broker))
+        await commit(broker, "mailer", "orders", 5)
+        found = await scraped(broker)
+        assert found["group_lag_records", "mailer", "orders"] == 0
+        assert found["group_lag_seconds", "mailer", "orders"] == 0
+
+
+async def test_a_group_that_has_read_everything_has_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(monkeypatch)
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("paid")
+        partition = broker.view.partition("paid", 0)
+        await transaction(partition, 7, is_committed=True)
+        await commit(broker, "reader", "paid", 1)
+        assert partition.high_watermark == 2
+        assert (await scraped(broker))["group_lag_records", "reader", "paid"] == 0
+        await transaction(partition, 8, is_committed=False)
+        assert partition.high_watermark == 4
+        assert (await scraped(broker))["group_lag_records", "reader", "paid"] == 0
+        await partition.leader.append(batch_of(b"new"), acks=1)
+        found = await scraped(broker)
+        assert found["group_lag_records", "reader", "paid"] == 1
+        assert found["group_lag_seconds", "reader", "paid"] >= 0
+
+
+async def test_work_is_bounded_and_every_group_gets_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(monkeypatch)
+    monkeypatch.setattr(group_lag, "LOOKS_MAX", 10)
+    looks = 0
+    read = PartitionReader.next_unread
+
+    async def counted(self: PartitionReader, offset: int) -> Any:
+        nonlocal looks
+        looks += 1
+        return await read(self, offset)
+
+    monkeypatch.setattr(PartitionReader, "next_unread", counted)
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("busy")
+        await broker.view.partition("busy", 0).leader.append(batch_of(*[b"v"] * 40), acks=1)
+        for number in range(35):
+            await commit(broker, f"g{number}", "busy", number)
+        for after in (10, 20, 30, 35, 35):
+            found = await scraped(broker)
+            assert looks == after
+        assert [found["group_lag_records", f"g{number}", "busy"] for number in range(35)] == list(range(40, 5, -1))
+        assert len([key for key in found if key[0] == "group_lag_seconds"]) == 35
+
+
+async def test_frequent_scrapes_use_the_same_result(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("orders")
+        await broker.view.partition("orders", 0).leader.append(batch_of(b"v"), acks=1)
+        await commit(broker, "mailer", "orders", 0)
+        assert (await scraped(broker))["group_lag_records", "mailer", "orders"] == 1
+        await commit(broker, "mailer", "orders", 1)
+        assert (await scraped(broker))["group_lag_records", "mailer", "orders"] == 1
