@@ -436,6 +436,25 @@ def test_lists_leave_out_what_mallory_may_not_see(stage: Stage) -> None:
     assert "victim" not in str(answered(stage, 9, 8, {"groups": [{"group_id": "mal-group", "topics": None}]}))
 
 
+def test_a_pattern_selects_nothing_that_mallory_may_not_see(stage: Stage) -> None:
+    member: Fields = {
+        "group_id": "mal-group",
+        "member_id": str(uuid.uuid4()),
+        "member_epoch": 0,
+        "rebalance_timeout": 30_000,
+        "subscribed_topic_names": [],
+        "subscribed_topic_regex": ".*",
+        "topic_partitions": [],
+    }
+    joined = answered(stage, 68, 1, member)
+    answered(stage, 68, 1, {**member, "member_epoch": -1})
+    assert not joined.error_code, joined
+    seen = {each.topic_id for each in answered(stage, 3, 12, {"topics": None}).topics}
+    assigned = {each.topic_id for each in joined.assignment.topic_partitions}
+    assert stage.topic_id not in assigned
+    assert assigned == seen
+
+
 def test_a_refusal_does_not_say_whether_a_topic_exists(stage: Stage) -> None:
     for make in (fetch, offsets, epochs):
         there, missing = answered(stage, *make("victim")), answered(stage, *make("no-such-topic"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from tidemill.groups.core.catalog import TopicCatalog
@@ -63,6 +63,14 @@ class Revocation:
     deadline_ms: int
 
 
+class TopicView(NamedTuple):
+    """The topics that the client of a member may describe: its patterns select no others."""
+
+    key: object
+    """Equal as long as the rights of the client are the same."""
+    allows: Callable[[str], bool]
+
+
 class ConsumerGroup:
     """One group."""
 
@@ -81,6 +89,8 @@ class ConsumerGroup:
         self.owners: dict[tuple[UUID, int], str] = {}
         self.static: dict[str, str] = {}
         self.owned: dict[str, Partitions] = {}
+        self.views: dict[str, TopicView] = {}
+        """The views of members since the start, where rights are checked. They are not journaled."""
         self.deadlines: dict[str, int] = {}
         self.revocations: dict[str, Revocation] = {}
         self.catalog_version = -1  # the catalog version that `topics_hash` was last compared with
@@ -138,12 +148,13 @@ class ConsumerGroup:
         patterns = [self.pattern(each) for each in {member.topic_regex for member in self.members.values()} if each]
         return cache(lambda topic: topic in names or any(pattern.matches(topic) for pattern in patterns))
 
-    def topics_of(self, member: MemberValue, catalog: TopicCatalog) -> frozenset[UUID]:
-        """Return the existing topics that a member subscribes to."""
+    def topics_of(self, member: MemberValue, catalog: TopicCatalog, view: TopicView | None = None) -> frozenset[UUID]:
+        """Return the existing topics that a member subscribes to; by a pattern only those that its client may see."""
         names = [name for name in member.topic_names if name in catalog.by_name]
         if member.topic_regex:
             pattern = self.pattern(member.topic_regex)
-            names.extend(name for name in catalog.by_name if name not in INTERNAL and pattern.matches(name))
+            matching = (name for name in catalog.by_name if name not in INTERNAL and pattern.matches(name))
+            names.extend(name for name in matching if view is None or view.allows(name))
         return frozenset(catalog.by_name[name].topic_id for name in names)
 
     def pattern(self, source: str) -> TopicPattern:
@@ -259,6 +270,7 @@ class ConsumerGroup:
             del self.static[old.instance_id]
         if value is None:
             self.owned.pop(member_id, None)
+            self.views.pop(member_id, None)
             self.deadlines.pop(member_id, None)
             self.revocations.pop(member_id, None)
             return

@@ -13,10 +13,11 @@ its assignment, because its last answer was lost.
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from tidemill.groups.core.assignors import SERVER_ASSIGNORS, choose_assignor
 from tidemill.groups.core.catalog import TopicCatalog
-from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState, digest_topics, reconcile
+from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState, TopicView, digest_topics, reconcile
 from tidemill.groups.core.entries import (
     NO_PARTITIONS,
     ClassicMember,
@@ -69,6 +70,7 @@ class HeartbeatRequest(NamedTuple):
     server_assignor: str | None = None
     owned: Partitions | None = None
     classic: ClassicMember | None = None
+    view: TopicView | None = None
 
     @property
     def is_full(self) -> bool:
@@ -121,7 +123,9 @@ def decision_size(group: ConsumerGroup | None, request: HeartbeatRequest, catalo
     if group is None:
         return own + catalog.partitions
     says = request.topic_names is not None or request.topic_regex is not None or request.server_assignor is not None
-    due = group.epoch > group.target_epoch or group.catalog_version != catalog.version
+    due = (
+        group.epoch > group.target_epoch or group.catalog_version != catalog.version or _has_new_rights(group, request)
+    )
     if not says and not due and request.member_epoch != JOIN_EPOCH:
         return own
     return own + len(group.members) + group.named_topics + catalog.partitions
@@ -141,11 +145,11 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, catalog: TopicCat
     entries = _replacing(group, request.member_id, former) if former is not None else []
     if members is not group.members:
         entries.append(GroupEntry(MemberKey(group.group_id, request.member_id), after))
-    epoch = _next_epoch(group, members, before, after, catalog, entries)
+    epoch = _next_epoch(group, members, before, request, catalog, entries)
     target_epoch, target = group.target_epoch, group.targets.get(former or request.member_id, NO_PARTITIONS)
     if epoch > group.target_epoch:
         target_epoch = epoch
-        target = _new_target(group, members, former, request.member_id, catalog, epoch, entries)
+        target = _new_target(group, members, former, request, catalog, epoch, entries)
     blocked = frozenset(
         each for each in target if group.owners.get(each, request.member_id) not in {request.member_id, former}
     )
@@ -157,6 +161,8 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, catalog: TopicCat
         group.catalog_version = catalog.version
         if request.owned is not None:
             group.owned[request.member_id] = request.owned
+        if request.view is not None:
+            group.views[request.member_id] = request.view
         group.touch(request.member_id, now_ms)
         group.watch_revocation(request.member_id, now_ms)
 
@@ -301,20 +307,50 @@ def _next_epoch(
     group: ConsumerGroup,
     members: dict[str, MemberValue],
     before: MemberValue | None,
-    after: MemberValue,
+    request: HeartbeatRequest,
     catalog: TopicCatalog,
     entries: list[GroupEntry],
 ) -> int:
     """Return the group's epoch: one more after a new member or a change of a subscription or a subscribed topic."""
-    changed = before is None or _wishes(before) != _wishes(after)
-    if not changed and catalog.version == group.catalog_version:
+    changed = before is None or _wishes(before) != _wishes(members[request.member_id])
+    has_new_rights = _has_new_rights(group, request)
+    if not changed and not has_new_rights and catalog.version == group.catalog_version:
         return group.epoch
-    topics = frozenset(topic for member in members.values() for topic in group.topics_of(member, catalog))
-    topics_hash = digest_topics(topics, catalog)
+    subscriptions = _subscriptions(group, members, request, catalog)
+    topics_hash = digest_topics(frozenset[UUID]().union(*subscriptions.values()), catalog)
+    # Rights on a topic that other members see, too, do not change the topics of the group.
+    assigned = frozenset(topic for topic, _ in group.targets.get(request.member_id, NO_PARTITIONS))
+    changed |= has_new_rights and not assigned <= subscriptions[request.member_id]
     if not changed and topics_hash == group.topics_hash:
         return group.epoch
     entries.append(GroupEntry(ConsumerGroupKey(group.group_id), ConsumerGroupValue(group.epoch + 1, topics_hash)))
     return group.epoch + 1
+
+
+def _has_new_rights(group: ConsumerGroup, request: HeartbeatRequest) -> bool:
+    """Whether a member with a pattern may describe other topics than at its last heartbeat here."""
+    member = group.members.get(request.member_id)
+    if request.view is None or member is None or not member.topic_regex:
+        return False
+    known = group.views.get(request.member_id)
+    return known is None or known.key != request.view.key
+
+
+def _subscriptions(
+    group: ConsumerGroup, members: dict[str, MemberValue], request: HeartbeatRequest, catalog: TopicCatalog
+) -> dict[str, frozenset[UUID]]:
+    """Return the topics of each member."""
+    views = group.views if request.view is None else {**group.views, request.member_id: request.view}
+    found: dict[str, frozenset[UUID]] = {}
+    for each, member in members.items():
+        view = views.get(each)
+        if view is None and request.view is not None and member.topic_regex:
+            # A new coordinator learns the rights of a member with its next heartbeat: the member keeps what it has.
+            kept = frozenset(topic for topic, _ in group.targets.get(each, NO_PARTITIONS) if topic in catalog.by_id)
+            found[each] = kept | group.topics_of(member._replace(topic_regex=None), catalog)
+        else:
+            found[each] = group.topics_of(member, catalog, view)
+    return found
 
 
 def _wishes(member: MemberValue) -> tuple[object, ...]:
@@ -325,7 +361,7 @@ def _new_target(
     group: ConsumerGroup,
     members: dict[str, MemberValue],
     former: str | None,
-    member_id: str,
+    request: HeartbeatRequest,
     catalog: TopicCatalog,
     epoch: int,
     entries: list[GroupEntry],
@@ -333,8 +369,8 @@ def _new_target(
     """Compute a new target assignment and return this member's part. Only members whose target changes get entries."""
     previous = dict(group.targets)
     if former is not None:
-        previous[member_id] = previous.pop(former, NO_PARTITIONS)
-    subscriptions = {each: group.topics_of(value, catalog) for each, value in members.items()}
+        previous[request.member_id] = previous.pop(former, NO_PARTITIONS)
+    subscriptions = _subscriptions(group, members, request, catalog)
     counts = {topic: catalog.by_id[topic].partitions for topics in subscriptions.values() for topic in topics}
     name = choose_assignor(value.server_assignor for value in members.values())
     targets = SERVER_ASSIGNORS[name](subscriptions, counts, previous)
@@ -344,5 +380,5 @@ def _new_target(
         if share != group.targets.get(each)
     )
     entries.append(GroupEntry(TargetEpochKey(group.group_id), TargetEpochValue(epoch)))
-    share: Partitions = targets[member_id]
+    share: Partitions = targets[request.member_id]
     return share

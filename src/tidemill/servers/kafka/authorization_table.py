@@ -109,7 +109,8 @@ AUTHORIZATION: dict[int, ApiRights] = {
     ),
     66: api_rights(ApiRight(Operation.DESCRIBE, _TRANSACTIONAL_ID, "the response leaves out the others")),
     68: api_rights(
-        (Operation.READ, _GROUP), ApiRight(Operation.DESCRIBE, _TOPIC, "for topics that the member subscribes to")
+        (Operation.READ, _GROUP),
+        ApiRight(Operation.DESCRIBE, _TOPIC, "for topics that the member names; a pattern leaves out the others"),
     ),
     69: api_rights(
         (Operation.DESCRIBE, _GROUP), ApiRight(Operation.DESCRIBE, _TOPIC, "for all topics of the group's members")

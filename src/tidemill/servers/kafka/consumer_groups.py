@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from tidemill.groups.core.consumer_group import TopicView
 from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest
 from tidemill.groups.core.descriptions import DescribedConsumer
 from tidemill.groups.core.entries import Partitions
@@ -57,6 +58,7 @@ async def consumer_group_heartbeat(
             topic_regex=getattr(request, "subscribed_topic_regex", None),
             server_assignor=request.server_assignor,
             owned=owned,
+            view=_view(call),
         )
     )
     assignment = None
@@ -72,6 +74,18 @@ async def consumer_group_heartbeat(
         heartbeat_interval=answer.heartbeat_ms,
         assignment=assignment,
     )
+
+
+def _view(call: Call) -> TopicView | None:
+    """The topics that a pattern of this client may select; None where rights are not checked."""
+    if not call.checks_rights:
+        return None
+    authorizer, principal, host = call.broker.security.authorizer, call.principal, call.client_host
+
+    def allows(topic: str) -> bool:
+        return authorizer.allows(principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    return TopicView(authorizer.rights_key(principal, host), allows)
 
 
 async def _by_topic(call: Call, partitions: Partitions) -> Iterable[tuple[UUID, list[int]]]:

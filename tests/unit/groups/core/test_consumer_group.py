@@ -3,7 +3,7 @@
 import pytest
 from tests.support.group_stage import Stage
 
-from tidemill.groups.core.consumer_group import MemberState, reconcile
+from tidemill.groups.core.consumer_group import MemberState, TopicView, reconcile
 from tidemill.groups.core.consumer_heartbeat import HeartbeatRequest, decision_size
 from tidemill.groups.core.entries import CurrentValue
 from tidemill.groups.core.limits import GroupLimits
@@ -234,6 +234,65 @@ def test_a_pattern_follows_the_topics(stage: Stage) -> None:
         stage.pulse("g", "a", topic_regex="(")
     with pytest.raises(InvalidRegularExpression):
         stage.pulse("g", "a", topic_regex="a" * 2_000)
+
+
+def test_a_pattern_selects_only_topics_that_the_client_may_see(stage: Stage) -> None:
+    for name in ("orders-eu", "orders-secret"):
+        stage.make_topic(name, 2)
+    every = {stage.catalog.by_name[name].topic_id: name for name in stage.catalog.by_name}
+
+    def view(key: int, *names: str) -> TopicView:
+        return TopicView(key, lambda name: name in names)
+
+    def owned(member: str) -> set[str]:
+        return {every[topic] for topic, _ in stage.client(member).owned}
+
+    stage.pulse("g", "a", topic_names=(), topic_regex="orders-.*", view=view(1, "orders-eu"))
+    assert owned("a") == {"orders-eu"}
+    stage.pulse("g", "a", view=view(2, "orders-eu", "orders-secret"))
+    assert owned("a") == {"orders-eu", "orders-secret"}, "a right was granted"
+    stage.pulse("g", "a", view=view(3, "orders-secret"))
+    stage.settle("g", "a")
+    assert owned("a") == {"orders-secret"}, "a right was revoked"
+    size = len(stage.journal)
+    stage.pulse("g", "a", view=view(4, "orders-secret", "t"))
+    assert len(stage.journal) == size, "rights on other topics change nothing"
+
+
+def test_members_with_other_rights_divide_the_topics_of_a_pattern(stage: Stage) -> None:
+    for name in ("orders-eu", "orders-secret"):
+        stage.make_topic(name, 2)
+    views = {
+        "a": TopicView(1, lambda name: name == "orders-eu"),
+        "b": TopicView(1, lambda name: name != "orders-eu"),
+    }
+    for _ in range(3):
+        for name, view in views.items():
+            joins = {"topic_names": (), "topic_regex": "orders-.*"} if not stage.client(name).epoch else {}
+            stage.pulse("g", name, view=view, **joins)
+    secret = stage.catalog.by_name["orders-secret"].topic_id
+    assert {topic for topic, _ in stage.client("b").owned} == {secret}
+    assert len(stage.client("a").owned) == 2
+    assert secret not in {topic for topic, _ in stage.client("a").owned}
+
+
+def test_a_new_coordinator_does_not_forget_the_rights_of_members(stage: Stage) -> None:
+    for name in ("orders-eu", "orders-secret"):
+        stage.make_topic(name, 2)
+    hidden = TopicView(1, lambda name: name != "orders-secret")
+    stage.pulse("g", "a", topic_names=(), topic_regex="orders-.*", view=hidden)
+    stage.pulse("g", "b", topic_names=("t",), view=hidden)
+    group = stage.shard.consumer("g")
+    group.views.clear()  # what a new coordinator knows
+    group.catalog_version = -1
+    epoch = group.epoch
+    stage.pulse("g", "b", view=hidden)
+    assert group.epoch == epoch, "nothing has changed"
+    stage.make_topic("orders-us", 1)
+    stage.pulse("g", "b", view=hidden)
+    stage.pulse("g", "a", view=hidden)
+    secret = stage.catalog.by_name["orders-secret"].topic_id
+    assert secret not in {topic for topic, _ in stage.client("a").owned}
 
 
 def test_range_gives_neighbours(stage: Stage) -> None:
