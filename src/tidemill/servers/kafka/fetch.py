@@ -199,7 +199,13 @@ class Fetch:
         woken.clear()
         async for reading in self._call.in_slices(readings):
             self._size -= reading.outcome.records_size
+            self._forget_revoked(reading)
             await self._read(reading)
+
+    def _forget_revoked(self, reading: _PartitionFetch) -> None:
+        """Look a partition up again, with its check, that the client may not read any more: it may have waited long."""
+        if not self._call.allows(_READ, _TOPIC, reading.topic_name):
+            reading.partition = None
 
     async def _read(self, reading: _PartitionFetch) -> None:
         try:

@@ -3,6 +3,7 @@
 The checks of the handlers are recorded and compared with the table that the reference page is made from.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +24,8 @@ from tests.support.guarded_server import (
     on_transaction,
     recorded_checks,
 )
-from tests.support.kafka_server import batch, fetch_fields, produce_fields
+from tests.support.kafka_server import RawClient, batch, fetch_fields, produce_fields
+from tests.support.waiting import eventually_async
 
 from tidemill.security.core.resources import Operation as Op
 from tidemill.servers.kafka.api_table import standard_table
@@ -505,6 +507,24 @@ async def test_topics_of_a_transaction_are_shown_to_those_who_may_describe_them(
         at.grant(WRITE_TRANSACTION)
         reported = await at.ask(65, 0, transactional_ids=("tx",))
         assert reported.transaction_states[0].topics == ()
+
+
+async def test_a_fetch_that_waits_ends_with_the_right_to_read(tmp_path: Path) -> None:
+    """A client chooses how long it waits, so it could read what is written long after its right was revoked."""
+    async with guarded_server(tmp_path) as guarded:
+        partition = guarded.server.broker.view.partition("orders", 0)
+        guarded.grant(on_topic(Op.READ))
+        wanted = fetch_fields(12, "orders", {0: partition.log_end_offset}, max_wait_ms=60_000)
+        waiting = asyncio.create_task(guarded.ask(1, 12, **wanted))
+        producer = await RawClient.connect(guarded.server)
+        await eventually_async(lambda: len(partition._replica.waiters))
+        guarded.grant(on_topic(Op.WRITE))
+        await producer.ask(0, 9, **produce_fields(9, "orders", 0, batch(b"after")))
+        answer = await waiting
+        await producer.close()
+        [part] = answer.responses[0].partitions
+        assert part.error_code == TOPIC
+        assert not part.records
 
 
 async def test_one_topic_of_a_request_does_not_refuse_the_others(tmp_path: Path) -> None:
