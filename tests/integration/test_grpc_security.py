@@ -28,6 +28,7 @@ from tests.support.certificates import Authority
 from tests.support.tokens import Issuer
 from tests.support.waiting import eventually, eventually_async
 
+from tidemill.broker.health import Readers
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.grpc.authorization_table import AUTHORIZATION
@@ -545,6 +546,22 @@ def test_of_several_topics_those_that_may_not_be_described_are_left_out(site: Si
             site.ask("BrokerService/GetMetadata", streams.GetMetadataRequest(topics=[name]))
         refusals.add(caught.value.details().replace(name, "NAME"))
     assert refusals == {"User:alice may not DESCRIBE TOPIC NAME"}  # this does not tell which of them exists
+
+
+def test_a_client_without_rights_does_not_count_as_a_reader(site: Site) -> None:
+    """The counts of readers decide which broker new clients are sent to."""
+    noted: list[str] = []
+    with patch.object(Readers, "note", lambda _, topics, __: noted.extend(topics)):
+        poll = streams.PollRequest(group="readers", member_id="m", member_epoch=1, topics=["orders"])
+        for rights in ((), ((Operation.DESCRIBE, TOPIC, "orders"),), ((Operation.READ, GROUP, "readers"),)):
+            site.grant(*rights)
+            with pytest.raises(grpc.RpcError):
+                site.ask("BrokerService/Poll", poll)
+        assert not noted
+        site.grant((Operation.READ, GROUP, "readers"), (Operation.DESCRIBE, TOPIC, "orders"))
+        with pytest.raises(grpc.RpcError):
+            site.ask("BrokerService/Poll", poll)
+        assert noted == ["orders"]
 
 
 def test_records_of_a_topic_that_may_not_be_read_are_not_polled(site: Site) -> None:

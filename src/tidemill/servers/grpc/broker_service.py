@@ -200,7 +200,8 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def Poll(self, request: wire.PollRequest, call: GrpcCall) -> wire.PollReply:  # noqa: N802
         """Send a heartbeat and return records."""
-        self._note_reader(request.topics, request.member_id, call)
+        if call.rights.allows(Operation.READ, ResourceType.GROUP, request.group):
+            self._note_reader(request.topics, request.member_id, call)  # before the wait for records
         return await self._coordinated(
             "Poll", request, call, lambda: self._poll(request, call), wait_ms=request.max_wait_ms
         )
@@ -231,9 +232,14 @@ class BrokerService(generated.BrokerServiceServicer):
         )
 
     def _note_reader(self, topics: Iterable[str], member_id: str, call: GrpcCall) -> None:
-        """Count a member at the broker that it called, for the topics that exist."""
-        if not call.is_forwarded:
-            self._broker.readers.note((name for name in topics if self._broker.view.topic(name) is not None), member_id)
+        """Count a member at the broker that it called, for the topics that exist and that it may describe."""
+        if call.is_forwarded:
+            return
+        known = (name for name in topics if self._broker.view.topic(name) is not None)
+        allows = call.rights.allows
+        self._broker.readers.note(
+            (name for name in known if allows(Operation.DESCRIBE, ResourceType.TOPIC, name)), member_id
+        )
 
     async def _coordinated(
         self, method: str, request: Any, call: GrpcCall, here: Callable[[], Awaitable[T]], wait_ms: int = 0
