@@ -294,3 +294,21 @@ async def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
             wrong = await client.post("/api/sql", content=body, headers=head)
             assert wrong.status_code == 400, body[:20]
         assert (await client.post("/api/sql", content=b" " * 300_000, headers=head)).status_code == 400
+
+
+def test_requests_of_every_server_are_counted(tidemill_broker: Broker) -> None:
+    from tidemill import Message, Timeline, TimelineError
+
+    with Timeline(tidemill_broker.grpc, name="missing") as timeline, pytest.raises(TimelineError):
+        timeline.schedule([Message(b"v", due=4e9)])
+    httpx.get(f"{tidemill_broker.http}/api/status", timeout=WAIT_S)
+    for path in ("/missing", "/also-missing"):
+        httpx.get(f"{tidemill_broker.http}{path}", timeout=WAIT_S)
+    found = metrics(tidemill_broker)
+    asked = 'api="TimelineService/Handshake"'
+    assert found[f'tidemill_requests_total{{{asked},server="grpc"}}'] >= 1
+    assert found[f'tidemill_request_errors_total{{{asked},error="UnknownTimeline",server="grpc"}}'] == 1
+    assert found['tidemill_requests_total{api="GET /api/status",server="http"}'] >= 1
+    assert found['tidemill_request_errors_total{api="(other)",error="404",server="http"}'] >= 2
+    assert not any("missing" in name for name in found)
+    assert metrics(tidemill_broker)['tidemill_requests_total{api="GET /metrics",server="http"}'] >= 1

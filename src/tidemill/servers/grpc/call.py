@@ -8,8 +8,11 @@ from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.peer_token import OpenedToken
 from tidemill.security.core.principal import ANONYMOUS, Principal
 from tidemill.security.security import Security
+from tidemill.servers.grpc.call_counts import CallOutcome, known_error
 
 SERVER_NAME = "grpc"
+ERROR_KEY = "tidemill-error"
+"""The trailing metadata with the class of the error."""
 
 
 class Caller(NamedTuple):
@@ -32,10 +35,11 @@ class Caller(NamedTuple):
 class GrpcCall:
     """A call whose client has authenticated, if it had to."""
 
-    __slots__ = ("_context", "_security", "_users_version", "caller", "rights")
+    __slots__ = ("_context", "_outcome", "_security", "_users_version", "caller", "rights")
 
-    def __init__(self, context: Any, security: Security, caller: Caller) -> None:
+    def __init__(self, context: Any, security: Security, caller: Caller, outcome: CallOutcome) -> None:
         self._context = context
+        self._outcome = outcome
         self._security = security
         self._users_version = security.users.version
         self.caller = caller
@@ -58,6 +62,7 @@ class GrpcCall:
 
     async def abort(self, code: Any, details: str, trailing_metadata: tuple[Any, ...] = ()) -> NoReturn:
         """End the call with a status."""
+        self._outcome.error = known_error(dict(trailing_metadata).get(ERROR_KEY))
         await self._context.abort(code, details, trailing_metadata)
         raise RuntimeError("gRPC has not ended the call")
 

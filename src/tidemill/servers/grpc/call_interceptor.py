@@ -12,10 +12,12 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from tidemill.broker.metrics import ApiTraffic, BrokerMetrics
 from tidemill.model.errors import InvalidRequest, TidemillError
 from tidemill.security.security import Security
-from tidemill.servers.grpc.call import GrpcCall
-from tidemill.servers.grpc.error_status import refuse
+from tidemill.servers.grpc.call import SERVER_NAME, GrpcCall
+from tidemill.servers.grpc.call_counts import CallOutcome, counted, method_name
+from tidemill.servers.grpc.error_status import known_class, refuse
 from tidemill.servers.grpc.login import GrpcLogin
 
 REASON = "the request is not a valid message of this method; check the client's version"
@@ -31,8 +33,9 @@ class _Handlers(NamedTuple):
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
     """Wraps each method once."""
 
-    def __init__(self, security: Security, login: GrpcLogin) -> None:
+    def __init__(self, security: Security, login: GrpcLogin, metrics: BrokerMetrics) -> None:
         self._security = security
+        self._metrics = metrics
         self._login = login
         self._wrapped: dict[str, _Handlers] = {}
 
@@ -62,44 +65,55 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc 
             return _Handlers(stream, stream)
         if handler.request_streaming or handler.response_streaming:
             raise NotImplementedError("methods that stream in one direction only are not supported")
-        at_once = self._of_one(method, handler)
+        at_once, traffic = self._of_one(method, handler), self._traffic(method)
 
         async def guarded(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
             # For the client this is the same call. A streaming handler is called before the request is received.
-            call = await self._admitted(method, context)
-            async for data in requests:
-                yield await self._answer(call, handler, data)
-                return
-            await refuse(call, InvalidRequest(REASON))
+            with counted(traffic) as outcome:
+                call = await self._admitted(method, context, outcome)
+                async for data in requests:
+                    yield await self._answer(call, handler, data)
+                    return
+                await refuse(call, InvalidRequest(REASON))
 
         return _Handlers(
             grpc.unary_unary_rpc_method_handler(at_once, None, handler.response_serializer),
             grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer),
         )
 
+    def _traffic(self, method: str) -> ApiTraffic:
+        return self._metrics.api(SERVER_NAME, method_name(method))
+
     def _of_one(self, method: str, handler: Any) -> Callable[[bytes, Any], Awaitable[Any]]:
+        traffic = self._traffic(method)
+
         async def at_once(data: bytes, context: Any) -> Any:
-            return await self._answer(await self._admitted(method, context), handler, data)
+            with counted(traffic) as outcome:
+                return await self._answer(await self._admitted(method, context, outcome), handler, data)
 
         return at_once
 
     def _of_stream(self, method: str, handler: Any) -> Callable[[AsyncIterator[bytes], Any], AsyncIterator[Any]]:
+        traffic = self._traffic(method)
+
         async def decoded(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
             async for data in requests:
                 yield _decoded(handler, data)
 
         async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-            call = await self._admitted(method, context)
-            await self._check_body(call, b"")
-            async for answer in handler.stream_stream(decoded(requests), call):
-                yield answer
+            with counted(traffic) as outcome:
+                call = await self._admitted(method, context, outcome)
+                await self._check_body(call, b"")
+                async for answer in handler.stream_stream(decoded(requests), call):
+                    yield answer
 
         return stream
 
-    async def _admitted(self, method: str, context: Any) -> GrpcCall:
+    async def _admitted(self, method: str, context: Any, outcome: CallOutcome) -> GrpcCall:
         try:
-            return GrpcCall(context, self._security, await self._login.caller(method, context))
+            return GrpcCall(context, self._security, await self._login.caller(method, context), outcome)
         except TidemillError as error:
+            outcome.error = known_class(error).__name__
             await refuse(context, error)
             raise
 

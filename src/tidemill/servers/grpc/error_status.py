@@ -9,8 +9,8 @@ import structlog
 from tidemill.model import errors as streams
 from tidemill.model import timeline_errors as timelines
 from tidemill.model.errors import InvalidRequest, TidemillError
+from tidemill.servers.grpc.call import ERROR_KEY
 
-ERROR_KEY = "tidemill-error"
 UNEXPECTED = "unexpected error in the broker; see its log"
 STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
     timelines.UnknownTimeline: grpc.StatusCode.NOT_FOUND,
@@ -47,10 +47,10 @@ log = structlog.get_logger(__name__)
 def status_of(error: TidemillError) -> grpc.StatusCode:
     """Return the status of an error: UNAVAILABLE for a temporary one, INVALID_ARGUMENT for a wrong request."""
     otherwise = grpc.StatusCode.UNAVAILABLE if error.retriable else grpc.StatusCode.INVALID_ARGUMENT
-    return STATUSES.get(_known_class(error), otherwise)
+    return STATUSES.get(known_class(error), otherwise)
 
 
-def _known_class(error: TidemillError) -> type[TidemillError]:
+def known_class(error: TidemillError) -> type[TidemillError]:
     """The class of an error that clients know: a class of the broker itself becomes the one that it is made of."""
     known = (streams.__name__, timelines.__name__)
     return next((each for each in type(error).__mro__ if each.__module__ in known), TidemillError)
@@ -65,7 +65,7 @@ def meaning(field: str, number: Number, meanings: Mapping[Number, T]) -> T:
 
 async def refuse(context: Any, error: TidemillError) -> None:
     """End the call with the error."""
-    await context.abort(status_of(error), str(error), ((ERROR_KEY, _known_class(error).__name__),))
+    await context.abort(status_of(error), str(error), ((ERROR_KEY, known_class(error).__name__),))
 
 
 async def answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:

@@ -27,8 +27,7 @@ from tidemill.model.errors import (
 )
 from tidemill.model.topics import GROUP_OFFSETS
 from tidemill.security.core.peer_token import PeerCall, PeerClaims
-from tidemill.servers.grpc.call import GrpcCall
-from tidemill.servers.grpc.error_status import ERROR_KEY
+from tidemill.servers.grpc.call import ERROR_KEY, GrpcCall
 from tidemill.servers.grpc.login import PEER_KEY
 from tidemill.wire.grpc import broker_pb2
 

@@ -78,7 +78,8 @@ class GrpcServer:
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
             ("grpc.max_connection_idle_ms", min(self._broker.settings.connections_max_idle_ms, INT32_MAX)),
         )
-        server = grpc.aio.server(options=options, interceptors=(CallInterceptor(self._broker.security, self._login),))
+        interceptor = CallInterceptor(self._broker.security, self._login, self._broker.metrics)
+        server = grpc.aio.server(options=options, interceptors=(interceptor,))
         self._serve(server)
         await _check_address(host, port)
         try:

@@ -42,6 +42,7 @@ from tidemill.servers.http.core.authorization_table import ROUTES, LoginNeed, Ro
 from tidemill.servers.http.front_page import ROWS_SHOWN_MAX, BrokerFacts, Visitor, front_page
 from tidemill.servers.http.login_form import LoginForm
 from tidemill.servers.http.logins import HttpClient, HttpLogins
+from tidemill.servers.http.request_counts import RequestCounts
 from tidemill.servers.http.request_origin import SAFE_METHODS, AllowedOrigins
 from tidemill.servers.http.responses import FORM_POLICY, SafetyHeaders, login_required, problem
 from tidemill.servers.http.server import Ask, Tell
@@ -219,13 +220,17 @@ def make_app(
 ) -> Starlette:
     """Build the application for one broker."""
     handlers = handlers_of(broker, facts, ask, tell, logins)
-    routes = [
-        Route(each.path, guarded(each, handlers[f"{each.method} {each.path}"], logins), methods=[each.method])
-        for each in ROUTES
-    ]
+    routes = []
+    names = {}
+    for each in ROUTES:
+        name = f"{each.method} {each.path}"
+        endpoint = guarded(each, handlers[name], logins)
+        names[endpoint] = name
+        routes.append(Route(each.path, endpoint, methods=[each.method]))
     return Starlette(
         routes=routes,
         middleware=[
+            Middleware(RequestCounts, metrics=broker.metrics, names=names),
             Middleware(SafetyHeaders, is_secure=logins.is_secure),
             Middleware(CallerCheck, callers=callers),
         ],

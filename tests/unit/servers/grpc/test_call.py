@@ -8,6 +8,7 @@ import pytest
 from tidemill.model.errors import RequestTimedOut, SaslAuthenticationFailed
 from tidemill.security.core.principal import user
 from tidemill.servers.grpc.call import Caller, GrpcCall, host_of
+from tidemill.servers.grpc.call_counts import CallOutcome
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ class Logins:
 
 def call_of(logins: Logins, caller: Caller) -> tuple[GrpcCall, Any]:
     security: Any = SimpleNamespace(users=SimpleNamespace(version=1), request_login=logins)
-    return GrpcCall(None, security, caller), security.users
+    return GrpcCall(None, security, caller, CallOutcome()), security.users
 
 
 async def test_a_login_with_an_end() -> None:

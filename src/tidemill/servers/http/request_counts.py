@@ -1,0 +1,48 @@
+"""Counts the HTTP requests of each route, their duration and their errors, for metrics.
+
+Routes come from the table of the server. Requests of other paths, and requests that are refused before a route is
+found, are counted together, so a client cannot make new names.
+"""
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidemill.broker.metrics import BrokerMetrics
+from tidemill.model.listeners import HTTP
+
+OTHER_PATHS = "(other)"
+ERROR_STATUS_MIN = 400
+REPORTS_OF_HEALTH = frozenset({"GET /health", "GET /health/ready"})
+"""Their status 503 is the answer to the question and no error."""
+
+
+class RequestCounts:
+    """Counts requests around the application. `names` has the name of each endpoint."""
+
+    def __init__(self, app: ASGIApp, metrics: BrokerMetrics, names: Mapping[Callable[..., Any], str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on one request and count it when its response has been sent."""
+        status, began = 500, perf_counter()
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            endpoint = scope.get("endpoint")
+            name = OTHER_PATHS if endpoint is None else self._names.get(endpoint, OTHER_PATHS)
+            traffic = self._metrics.api(HTTP, name)
+            traffic.answered(perf_counter() - began)
+            if status >= ERROR_STATUS_MIN and name not in REPORTS_OF_HEALTH:
+                traffic.failed(str(status))
