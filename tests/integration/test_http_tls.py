@@ -65,9 +65,21 @@ def test_pages_over_tls(broker: Broker, authority: Authority) -> None:
     assert named.status_code == 200
 
 
-def test_a_client_without_tls_gets_nothing(broker: Broker) -> None:
-    with pytest.raises(httpx.TransportError):
-        httpx.get(f"http://{broker.http.removeprefix('https://')}/health/live", timeout=WAIT_S)
+def test_a_client_without_tls_is_told_so(broker: Broker) -> None:
+    """Otherwise a browser shows an empty response, and the user does not know why."""
+    found = httpx.get(f"http://{broker.http.removeprefix('https://')}/health/live", timeout=WAIT_S)
+    assert found.status_code == 400
+    assert found.text == "this server uses TLS; write https:// in front of its address\n"
+    assert found.headers["connection"] == "close"
+
+
+def test_a_kafka_listener_with_tls_answers_no_http(authority: Authority) -> None:
+    settings = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": authority.issue("/CN=kafka", "kafka")}
+    with (
+        Broker(settings=settings, flags={"grpc": "none", "http": "none"}) as running,
+        pytest.raises(httpx.TransportError),
+    ):
+        httpx.get(f"http://{running.listener('SSL')}/", timeout=WAIT_S)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")

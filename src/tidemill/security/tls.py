@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from tidemill.model.errors import InvalidConfig
+from tidemill.model.listeners import HTTP
 from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.core.event_limiter import EventLimiter
 
@@ -25,6 +26,12 @@ overlooks the broker's end behind a response, and waits for the end of the socke
 RELOAD_CHECK_S = 5.0
 _NOT_TLS = frozenset({"HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "WRONG_VERSION_NUMBER"})
 """OpenSSL's reasons for a client that does not speak TLS; an alert would mean nothing to it."""
+_HTTPS_HINT = b"this server uses TLS; write https:// in front of its address\n"
+_PLAIN_HTTP_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_HTTPS_HINT), _HTTPS_HINT)
+)
+"""For a browser whose address begins with http://."""
 _VERIFY_MODES = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 log = structlog.get_logger("tidemill.tls")
@@ -145,7 +152,7 @@ class AlertingHandshake(ssl.SSLObject):
 
     The event loop sends what a handshake has written only if the handshake goes on. So the failure is first reported as
     "more bytes are needed". The client closes on the alert, and the next call reports the failure itself. A client that
-    does nothing is closed by the time limit of handshakes.
+    does nothing is closed by the time limit of handshakes. A browser that speaks HTTP without TLS gets a sentence.
     """
 
     outgoing: ssl.MemoryBIO
@@ -163,10 +170,12 @@ class AlertingHandshake(ssl.SSLObject):
             raise
         except ssl.SSLError as error:
             self._log(str(error.reason))
-            if error.reason in _NOT_TLS or not self.outgoing.pending:
+            if error.reason == "HTTP_REQUEST" and self.listener == HTTP:
+                self.outgoing.write(_PLAIN_HTTP_ANSWER)
+            elif error.reason in _NOT_TLS or not self.outgoing.pending:
                 raise
             self._failure = error
-            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the alert must be sent") from error
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the answer must be sent") from error
 
     def _log(self, reason: str) -> None:
         counts = self.failures.admit((self.listener, reason))
