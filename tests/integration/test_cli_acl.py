@@ -138,6 +138,17 @@ def test_what_applies_is_listed(cli: Commands) -> None:
     assert cli.acls("alice", "--topic", "bills") == [wildcard, prefixed[1], literal]
 
 
+def test_grant_points_out_a_user_that_may_be_misspelled(cli: Commands) -> None:
+    words = ("--operation", "read", "--topic", "orders")
+    misspelled = cli.by(ADMIN, "acl", "grant", "alicia", "alice", "*", *words)
+    assert "no user with a password has the name alicia; " in misspelled.err
+    assert "tidemill user add alicia" in misspelled.err
+    assert not cli.by(ADMIN, "acl", "grant", "alice", "*", *words).err
+    assert not cli.by(ADMIN, "acl", "grant", "alicia", "--deny", *words).err
+    cli.by(ADMIN, "acl", "revoke", "alicia", "alice", "*", *words, "--yes")
+    cli.by(ADMIN, "acl", "revoke", "alicia", "--all", "--yes")
+
+
 def test_many_are_deleted_only_after_a_confirmation(cli: Commands) -> None:
     cli.by(ADMIN, "acl", "grant", "alice", "bob", "--producer", "--topic", "orders", "--topic", "bills")
     revoke = ("acl", "revoke", "alice", "--all")

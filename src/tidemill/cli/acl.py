@@ -85,11 +85,17 @@ def grant(
     if not dry_run:
         with _connected(bootstrap, access) as client, failing("grant"):
             _raise_first(client.create_acls([_fields(each) for each in bindings]))
+            without_password = [] if deny else _without_password(client, users)
     show([_row(each) for each in bindings], COLUMNS, as_json=as_json)
     if consumer and topic and not group:
         remark("without --group they may read, but not join a group or commit offsets")
     if dry_run:
         remark("nothing was changed; leave out --dry-run to grant")
+    elif without_password:
+        remark(
+            f"no user with a password has the name {', '.join(without_password)}; if no certificate or token has it: "
+            f"tidemill user add {without_password[0]}"
+        )
 
 
 @app.command()
@@ -230,6 +236,18 @@ def _selection(
         tuple(dict.fromkeys(hosts)),
         Permission.DENY if deny else Permission.ALLOW,
     )
+
+
+def _without_password(client: "KafkaClient", users: Sequence[str]) -> list[str]:
+    """The users that cannot log in with a password; none if the client may not list users, or the broker has none."""
+    from tidemill.client.kafka import ClientError
+    from tidemill.model.errors import KafkaError
+
+    try:
+        known = {each.name for each in client.users()}
+    except (KafkaError, ClientError):
+        return []
+    return [name for name in users if known and name not in known and name != "*"]
 
 
 def _connected(bootstrap: str | None, access: list[str] | None) -> "KafkaClient":
