@@ -14,8 +14,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from tests.chaos.history import SEPARATOR, History, Read, Sent
 
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every injected fault
-
 DELIVERY_S = 120
 STOP_S = 30.0
 SETTINGS = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 1000, "log_level": 0}
@@ -44,6 +42,7 @@ class Workload:
 
     def start(self) -> None:
         """Start one producer and two consumers of each family."""
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every injected fault
         for name in ("librdkafka", "aiokafka"):
             self.history.polled[name] = []
         self._begin("librdkafka", self._producers, self._produce_librdkafka)
@@ -68,6 +67,7 @@ class Workload:
         for thread in self._consumers:
             thread.join(60)
         stuck = [thread.name for thread in self._consumers if thread.is_alive()]
+        logging.getLogger("aiokafka").setLevel(logging.NOTSET)  # other tests in this process read its log
         if stuck:
             faulthandler.dump_traceback()
         return [f"{name}: {self._group(name)}" for name in stuck]
