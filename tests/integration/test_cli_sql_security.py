@@ -83,9 +83,9 @@ def test_errors_say_what_is_missing(
     reported = tidemill.refused(1, "sql", QUERY, *clients({**login(authority), "sasl.password": "wrong"}))
     assert reported == f"{at} rejects user admin: the user or the password is wrong"
     reported = tidemill.refused(1, "sql", QUERY, "--http", broker.http)
-    assert "set ssl.ca.location to the CA that signed it, with --client" in reported
+    assert "set ssl.ca.location to the CA that signed it, see --client" in reported
     reported = tidemill.refused(1, "sql", QUERY)
-    assert f"if it uses TLS, write https://{at}" in reported
+    assert reported == f"{at} uses TLS; write https://{at}"
     reported = tidemill.refused(2, "sql", QUERY, "--http", f"http://{at}", *clients(login(authority)))
     assert "uses no TLS, but security.protocol=SASL_SSL does" in reported
     assert "is not host:port" in tidemill.refused(2, "sql", QUERY, "--http", f"ftp://{at}")

@@ -106,6 +106,8 @@ def _refusal(body: bytes, status: int, address: HttpAddress) -> str:
     try:
         return str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
+        if address.context is None and b"uses TLS" in body:
+            return f"{address.shown} uses TLS; write https://{address.shown}"
         what = f"{address.shown} answers with HTTP {status}"
         return f"{what}; check that it is the HTTP address of a Tidemill broker"
 
@@ -113,9 +115,12 @@ def _refusal(body: bytes, status: int, address: HttpAddress) -> str:
 def _no_answer(error: HTTPException | OSError, address: HttpAddress) -> str:
     import ssl
 
+    from tidemill.client.kafka.tls import verification_advice
+
     reason = getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return f"{address.shown}: {reason.verify_message}; set ssl.ca.location to the CA that signed it, with --client"
+        advice = verification_advice(reason, "ssl.ca.location")
+        return f"{address.shown}: {reason.verify_message}; {advice}, see --client"
     if isinstance(reason, ssl.SSLError):
         why = reason.reason or str(reason)
         return f"the TLS handshake with {address.shown} failed: {why}; check that it uses TLS, see --client"

@@ -18,7 +18,7 @@ from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HAN
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost, NotKafka
 from tidemill.client.kafka.options import ClientOptions, Credentials, PeerLogin
 from tidemill.client.kafka.protocol import Answer, Buffer, OpenRequests, Request, plain, versions_in
-from tidemill.client.kafka.tls import tls_context
+from tidemill.client.kafka.tls import certificate_refusal, tls_context, verification_advice
 from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.client.kafka.wrong_port import listener_hint
 from tidemill.model.errors import ProtocolViolation
@@ -171,6 +171,8 @@ class BlockingConnection:
             yield
         except OSError as error:
             self.close()
+            if (refusal := certificate_refusal(error)) is not None:  # TLS 1.3 says so after the handshake
+                raise AuthenticationFailed(f"{self.address} {refusal}") from None
             raise ConnectionLost(f"{self.address}: {_reason(error)}") from None
         except BaseException:
             self.close()
@@ -191,10 +193,12 @@ def _connect(address: BrokerEndpoint, options: ClientOptions) -> socket.socket:
         return context.wrap_socket(plain_socket, server_hostname=address.host)
     except ssl.SSLCertVerificationError as error:
         plain_socket.close()
-        advice = "set ssl.ca.location or ssl.truststore.location to the CA that signed it"
+        advice = verification_advice(error, "ssl.ca.location or ssl.truststore.location")
         raise AuthenticationFailed(f"{address}: {error.verify_message}; {advice}") from None
     except OSError as error:
         plain_socket.close()
+        if (refusal := certificate_refusal(error)) is not None:
+            raise AuthenticationFailed(f"{address} {refusal}") from None
         raise BrokerUnreachable(f"the TLS handshake with {address} failed: {_reason(error)}") from None
     except BaseException:
         plain_socket.close()

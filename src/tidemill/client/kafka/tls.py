@@ -10,6 +10,15 @@ from tidemill.client.kafka.errors import InvalidClientOption
 from tidemill.client.kafka.options import TlsOptions
 
 OWNER_ONLY = 0o600
+_NOT_YET_VALID, _EXPIRED, _OTHER_NAME, _OTHER_ADDRESS = 9, 10, 62, 64
+"""OpenSSL's codes of a certificate that cannot be verified."""
+_OWN_CERTIFICATE = "ssl.certificate.location and ssl.key.location"
+_REFUSALS = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": f"requires a client certificate; set {_OWN_CERTIFICATE}",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": f"refuses the client certificate, which has expired; renew {_OWN_CERTIFICATE}",
+    "TLSV1_ALERT_UNKNOWN_CA": f"does not trust the CA that signed the client certificate; check {_OWN_CERTIFICATE}",
+}
+"""What a broker says about the client's certificate, by the alert that it sends."""
 
 
 def tls_context(tls: TlsOptions) -> ssl.SSLContext:
@@ -26,6 +35,20 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
     if not tls.verify:
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def verification_advice(error: ssl.SSLCertVerificationError, trust: str) -> str:
+    """What to do about a broker's certificate that cannot be verified. `trust` names the setting of the CA."""
+    if error.verify_code in {_EXPIRED, _NOT_YET_VALID}:
+        return "replace the certificate of the broker, or correct the clock of this machine"
+    if error.verify_code in {_OTHER_NAME, _OTHER_ADDRESS}:
+        return "connect to a name that the certificate has, or give the broker one for this name"
+    return f"set {trust} to the CA that signed it"
+
+
+def certificate_refusal(error: OSError) -> str | None:
+    """Why a broker has refused the client's certificate; None for another error."""
+    return _REFUSALS.get(getattr(error, "reason", None) or "")
 
 
 def _named(tls: TlsOptions) -> str:
