@@ -12,8 +12,9 @@ end was never known are counted in `tidemill_group_lag_unknown_partitions`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -36,6 +37,8 @@ LOOKS_MAX = 2_000
 LOOKS_AT_A_TIME = 32
 LEADER_S = 3.0
 """How long one refresh waits for one leader."""
+GROUPS_MAX = 20_000
+"""The most groups whose state and members are reported."""
 DETAIL_ROWS_MAX = 100_000
 """The most rows by partition in one scrape."""
 
@@ -50,6 +53,30 @@ class LeaderReader(Protocol):
 
     async def next_unread(self, node_id: int, wanted: list[Place]) -> dict[Place, tuple[UnreadPosition, int]]:
         """The first unread record from each offset on, and the last stable offset; nothing for a failed one."""
+
+
+class LagState(NamedTuple):
+    """A copy of what is known, which another thread may read."""
+
+    sizes: Sequence[GroupSize]
+    committed: Sequence[CommittedOffset]
+    found: Mapping[Place, UnreadPosition]
+    ends: Mapping[TopicPartition, int]
+    now_ms: int
+
+    def lags(self) -> Iterator[PartitionLag]:
+        """The lag of each partition whose end is known."""
+        for each in self.committed:
+            end = self.ends.get(each.place)
+            if end is None:
+                continue
+            position = self.found.get((each.place, each.offset), UnreadPosition(each.offset))
+            records = position.records_to(end)
+            yield PartitionLag(each, records, position.age_s(self.now_ms) if records else 0.0)
+
+    def unknown(self) -> int:
+        """How many partitions have an end that is not known."""
+        return sum(each.place not in self.ends for each in self.committed)
 
 
 class GroupLagMetrics:
@@ -86,28 +113,19 @@ class GroupLagMetrics:
             if loop.time() >= self._fresh_until:
                 await self._refresh()
                 self._fresh_until = loop.time() + FRESH_S
-        return _readings(self._sizes, list(self._lags()), self._unknown(), by_partition=by_partition)
-
-    def _lags(self) -> Iterator[PartitionLag]:
-        now_ms = self._clock_ms()
-        for each in self._committed:
-            end = self._ends.get(each.place)
-            if end is None:
-                continue
-            position = self._found.get((each.place, each.offset), UnreadPosition(each.offset))
-            records = position.records_to(end)
-            yield PartitionLag(each, records, position.age_s(now_ms) if records else 0.0)
-
-    def _unknown(self) -> int:
-        return sum(each.place not in self._ends for each in self._committed)
+            known = LagState(self._sizes, self._committed, dict(self._found), dict(self._ends), self._clock_ms())
+        return _readings(known, by_partition=by_partition)
 
     async def _refresh(self) -> None:
         self._sizes = self._groups.sizes()
+        await asyncio.sleep(0)
         self._committed = [each for each in self._groups.committed_offsets() if self._exists(each.place)]
+        await asyncio.sleep(0)
         wanted = dict.fromkeys((each.place, each.offset) for each in self._committed)
         self._found = {place: found for place, found in self._found.items() if place in wanted}
         places = {place for place, _ in wanted}
         self._ends = {place: end for place, end in self._ends.items() if place in places}
+        await asyncio.sleep(0)
         local: list[Place] = []
         remote: dict[int, list[Place]] = {}
         for each in self._in_turn(list(wanted)):
@@ -171,11 +189,11 @@ class GroupLagMetrics:
         self._looked_last = wanted[-1]
 
 
-def _readings(
-    sizes: list[GroupSize], lags: list[PartitionLag], unknown: int, *, by_partition: bool
-) -> Iterator[MetricReading]:
-    yield Gauge("tidemill_group_lag_unknown_partitions", "Committed partitions whose end is not known here.", unknown)
-    for (group, topic), lag in topic_lags(lags).items():
+def _readings(known: LagState, *, by_partition: bool) -> Iterator[MetricReading]:
+    yield Gauge(
+        "tidemill_group_lag_unknown_partitions", "Committed partitions whose end is not known here.", known.unknown()
+    )
+    for (group, topic), lag in topic_lags(known.lags()).items():
         labels = (("group", group), ("topic", topic))
         yield Gauge("tidemill_group_lag_records", "Records that a group has not read.", lag.records, labels)
         yield Gauge(
@@ -186,12 +204,12 @@ def _readings(
         )
         if lag.seconds is not None:
             yield Gauge("tidemill_group_lag_seconds", "Age of the oldest unread record.", lag.seconds, labels)
-    for size in sizes:
+    for size in known.sizes[:GROUPS_MAX]:
         yield Gauge("tidemill_group_members", "Members of a group.", size.members, (("group", size.group_id),))
         labels = (("group", size.group_id), ("state", size.state))
         yield Gauge("tidemill_group_state", "The state of a group; the value is always 1.", 1, labels)
     if by_partition:
-        for each in lags[:DETAIL_ROWS_MAX]:
+        for each in islice(known.lags(), DETAIL_ROWS_MAX):
             yield from _of_partition(each)
 
 

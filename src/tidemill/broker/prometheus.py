@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
 from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 from tidemill.streams.partition import Partition
 
@@ -88,8 +88,9 @@ class BrokerCollector(Collector):
         counts: defaultdict[str, int] = defaultdict(int)
         failed = 0
         for partition in self._partitions:
-            sizes[partition.topic] += partition.size_bytes
-            counts[partition.topic] += 1
+            topic = partition.topic if partition.topic in sizes or len(sizes) < TOPICS_MAX else OTHER_TOPICS
+            sizes[topic] += partition.size_bytes
+            counts[topic] += 1
             failed += partition.failed is not None
         yield _labelled(GaugeMetricFamily("tidemill_log_bytes", "Size of a topic's log.", labels=["topic"]), sizes)
         yield _labelled(GaugeMetricFamily("tidemill_partitions", "Partitions carried.", labels=["topic"]), counts)

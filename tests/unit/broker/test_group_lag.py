@@ -123,3 +123,16 @@ async def test_frequent_scrapes_use_the_same_result(tmp_path: Path) -> None:
         assert (await scraped(broker))["group_lag_records", "mailer", "orders"] == 1
         await commit(broker, "mailer", "orders", 1)
         assert (await scraped(broker))["group_lag_records", "mailer", "orders"] == 1
+
+
+async def test_the_rows_of_groups_and_partitions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_lag, "GROUPS_MAX", 3)
+    monkeypatch.setattr(group_lag, "DETAIL_ROWS_MAX", 2)
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("orders")
+        for number in range(5):
+            await commit(broker, f"g{number}", "orders", 0)
+        found = await scraped(broker, by_partition=True)
+        assert len([key for key in found if key[0] == "group_members"]) == 3
+        assert len([key for key in found if key[0] == "group_partition_lag_records"]) == 2
+        assert len([key for key in found if key[0] == "group_lag_records"]) == 5

@@ -1,0 +1,157 @@
+"""The cost of metrics: a scrape with many topics and groups, and counting on the produce path.
+
+    python -m benchmarks.metrics [--full]
+
+A broker in this process has 500 topics and 2,000 groups (5,000 and 10,000 with --full) in memory. Each group has read
+one of the two records of a topic. Prints how long a first and a next scrape take, the longest time for which each has
+blocked the event loop, and the size of the text. The first ones look for unread records; the lag of groups that have
+not moved is known then. At last it prints the time for counting one produced batch, and its share of the processor time
+of a broker for a Produce request with one small record.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+import uvloop
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.machine import head
+from tidemill.app.broker_wiring import make_broker
+from tidemill.app.logs import quiet_unless_configured
+from tidemill.broker.broker import BrokerEnvironment, BrokerNode
+from tidemill.broker.group_lag import FRESH_S
+from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.prometheus import exposition, registry_of
+from tidemill.broker.topic_directories import MemoryTopics
+from tidemill.client.kafka import KafkaClient
+from tidemill.cluster.local import LocalCoordination
+from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.model import broker_settings
+from tidemill.model.topics import TopicPartition
+from tidemill.records.build import NewRecord, build_batch
+from tidemill.streams.memory import MemoryLogStore
+from tidemill.testing import Broker
+
+STEP_S = 0.001
+ROUNDS = 200_000
+REQUESTS = 5_000
+AT_ONCE = 200
+WAIT_S = 60
+TOPICS, GROUPS = 500, 2_000
+TOPICS_FULL, GROUPS_FULL = 5_000, 10_000
+
+
+def now_ms() -> int:
+    """The time of this machine."""
+    return time.time_ns() // 1_000_000
+
+
+def small_batch() -> bytearray:
+    """A batch of one record."""
+    return build_batch([NewRecord(None, b"v" * 100, timestamp=now_ms())])
+
+
+async def fill(broker: BrokerNode, topics: int, groups: int) -> None:
+    """Create the topics with two records each, and the groups, which have read one."""
+    for number in range(topics):
+        await broker.topics.create(f"topic-{number}")
+        leader = broker.view.partition(f"topic-{number}", 0).leader
+        for _ in range(2):
+            await leader.append(small_batch(), acks=1)
+        broker.metrics.topic(f"topic-{number}").produced(100, 1)
+    for start in range(0, groups, AT_ONCE):
+        some = range(start, min(start + AT_ONCE, groups))
+        commits = [OffsetCommit(f"topic-{number % topics}", 0, 1) for number in some]
+        await asyncio.gather(
+            *(broker.groups.commit(f"group-{number}", [each]) for number, each in zip(some, commits, strict=True))
+        )
+
+
+async def scrape(broker: BrokerNode, name: str) -> None:
+    """Print the time of one scrape, and the longest pause of the event loop meanwhile."""
+    longest, done = 0.0, asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal longest
+        while not done.is_set():
+            began = time.perf_counter()
+            await asyncio.sleep(STEP_S)
+            longest = max(longest, time.perf_counter() - began - STEP_S)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(STEP_S)
+    registry, began = registry_of(broker.metrics, broker.partitions), time.perf_counter()
+    text = await exposition(registry, broker.metrics, by_partition=False)
+    took_s = time.perf_counter() - began
+    done.set()
+    await watching
+    lines = text.count(b"\n")
+    print(
+        f"{name}: {took_s * 1000:.0f} ms, event loop blocked for at most {longest * 1000:.0f} ms, "
+        f"{lines:,} lines, {len(text) / 1e6:.1f} MB"
+    )
+
+
+def counting_ns() -> float:
+    """Nanoseconds for what the Kafka server counts for one produced batch."""
+    metrics = BrokerMetrics()
+    began = time.perf_counter_ns()
+    for _ in range(ROUNDS):
+        metrics.topic("orders").produced(100, 1)
+        metrics.api("kafka", "Produce").answered(0.0004)
+    return (time.perf_counter_ns() - began) / ROUNDS
+
+
+def request_ns() -> float:
+    """Nanoseconds of processor time of a broker process for one Produce request."""
+    with Broker(process=True, flags={"streams": "memory:", "grpc": "none", "http": "none"}) as broker:
+        process = psutil.Process(broker._runner.pid)  # type: ignore[union-attr] # a child process
+        with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+            place = TopicPartition("orders", 0)
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(WAIT_S)
+            client.produce(place, small_batch())
+            began = process.cpu_times()
+            for _ in range(REQUESTS):
+                client.produce(place, small_batch())
+            ended = process.cpu_times()
+    used_s: float = ended.user + ended.system - began.user - began.system
+    return used_s * 1e9 / REQUESTS
+
+
+async def run(topics: int, groups: int) -> None:
+    """Measure and print everything."""
+    with tempfile.TemporaryDirectory(prefix="tidemill-metrics-") as folder:
+        coordination = await LocalCoordination.open(Path(folder))
+        store = MemoryTopics(MemoryLogStore, now_ms)
+        broker = make_broker(BrokerEnvironment(coordination, store, now_ms, uuid4), broker_settings.parse({}))
+        await broker.start()
+        try:
+            await fill(broker, topics, groups)
+            await scrape(broker, f"first scrape, {topics:,} topics and {groups:,} groups")
+            await asyncio.sleep(FRESH_S)
+            await scrape(broker, "next scrape")
+        finally:
+            await broker.stop()
+            await coordination.close()
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description="cost of metrics")
+    parser.add_argument("--full", action="store_true", help=f"{TOPICS_FULL:,} topics and {GROUPS_FULL:,} groups")
+    arguments = parser.parse_args()
+    head("metrics")
+    quiet_unless_configured()
+    uvloop.run(run(*((TOPICS_FULL, GROUPS_FULL) if arguments.full else (TOPICS, GROUPS))))
+    counting, request = counting_ns(), request_ns()
+    print(f"counting one Produce request: {counting:.0f} ns, {counting / request:.2%} of its {request / 1000:.0f} us")
+
+
+if __name__ == "__main__":
+    main()
