@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from tests.support.certificates import Authority
+from tests.support.waiting import eventually
 
 from tidemill.client.kafka import KafkaClient
 from tidemill.client.kafka.errors import AuthenticationFailed
 from tidemill.client.kafka.options import parse_options
 from tidemill.testing import Broker
+from tidemill.testing.child import Child
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,24 @@ def refusal(broker: Broker, authority: Authority, listener: str, certificate: st
 def test_an_expired_certificate_of_the_broker(broker: Broker, authority: Authority) -> None:
     advice = "replace the certificate of the broker, or correct the clock of this machine"
     assert refusal(broker, authority, "EXPIRED") == f"BROKER: certificate has expired; {advice}"
+
+
+def test_a_broker_warns_about_its_certificates(authority: Authority, tmp_path: Path) -> None:
+    settings = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": authority.issue("/CN=late", "l", days=-1)}
+    flags = {"grpc": "none", "http": "none", "data-dir": str(tmp_path / "data")}
+    with (tmp_path / "log").open("wb") as output:
+        child = Child(flags, settings, {}, output)
+        try:
+            child.start()
+            line = eventually(lambda: [each for each in _lines(tmp_path / "log") if "certificate_expires" in each])[0]
+        finally:
+            child.stop()
+    assert "expired on" in line
+    assert "clients refuse it; replace the file" in line
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
 
 
 def test_a_certificate_for_another_name(broker: Broker, authority: Authority) -> None:

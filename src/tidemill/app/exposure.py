@@ -60,6 +60,15 @@ def _first_steps(settings: Settings) -> str:
     return f"tidemill cert create broker --host NAME; {user}; serve with {start}"
 
 
+def has_tls(settings: Settings) -> bool:
+    """Whether a server of the broker uses TLS."""
+    servers = (GRPC, settings.grpc), (HTTP, settings.http)
+    return any(each.uses_tls for each in settings.listeners) or any(
+        address is not None and server_security(name, settings.broker, settings.listeners).uses_tls
+        for name, address in servers
+    )
+
+
 def warn_without_administrator(settings: Settings, users: Users) -> None:
     """Log how to add the first user, where no user could log in, or none could change anything."""
     if not has_authentication(settings.broker, settings.listeners) or settings.broker.security.super_users:

@@ -10,6 +10,7 @@ import errno
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +28,7 @@ from tidemill.app.clock_watch import open_watch
 from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import DataDirectory
 from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
-from tidemill.app.exposure import check_exposure, check_token_settings, warn_without_administrator
+from tidemill.app.exposure import check_exposure, check_token_settings, has_tls, warn_without_administrator
 from tidemill.app.lock import DataDirLock
 from tidemill.app.process_metrics import ProcessMetrics
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
 TIMELINES_FREE_BYTES_MIN = 1 << 20
 """With less free space than this, a full disk is the assumed reason when the timelines file cannot be opened."""
 GRPC_SERVER = "tidemill.servers.grpc.server"
+SECURITY_INSPECTION = "tidemill.app.security_inspection"
+CERTIFICATES_S = 86_400.0
+"""How often the broker looks whether certificates expire."""
 SQL_MODULE = "tidemill.app.sql"
 GROUP_TABLES = "tidemill.broker.group_tables"
 
@@ -218,7 +222,17 @@ class Node:
         self._directory = directory
         await broker.start(self)
         warn_without_administrator(settings, broker.security.users)
+        if has_tls(settings):
+            self._opened.callback(broker.supervisor.keep("certificates", self._watch_certificates).cancel)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
+
+    async def _watch_certificates(self) -> None:
+        """Warn about certificates that expire, at the start and once a day. A thread reads them, with a library."""
+        while True:
+            inspection = await asyncio.to_thread(import_module, SECURITY_INSPECTION)
+            now = datetime.fromtimestamp(self._times.now_ms() / 1000, UTC)
+            await asyncio.to_thread(inspection.warn_about_certificates, self.settings, now)
+            await asyncio.sleep(CERTIFICATES_S)
 
     async def open(self, broker: BrokerNode) -> ServerAddresses:
         """Open the servers."""

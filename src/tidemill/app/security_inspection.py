@@ -1,9 +1,14 @@
-"""What is unsafe in the settings of a broker, and which certificates are damaged or expire: for `tidemill doctor`."""
+"""What is unsafe in the settings of a broker, and which certificates are damaged or expire.
+
+`tidemill doctor` prints it. A broker logs the certificates: clients refuse one that has expired, and the broker itself
+would not notice.
+"""
 
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import structlog
 from cryptography import x509
 
 from tidemill.app.engine_urls import ENCRYPT_WITH, unverified_engines
@@ -15,6 +20,8 @@ from tidemill.security.tls import server_context, tls_files
 from tidemill.settings import Settings
 
 EXPIRES_SOON_DAYS = 30
+
+log = structlog.get_logger("tidemill.tls")
 
 
 class SecurityFinding(NamedTuple):
@@ -29,6 +36,15 @@ class SecurityFinding(NamedTuple):
 def security_findings(settings: Settings, now: datetime) -> list[SecurityFinding]:
     """Logins, certificates and connections to engines. Nothing is changed."""
     return [_logins(settings), *_certificates(settings, now), *_engines(settings)]
+
+
+def warn_about_certificates(settings: Settings, now: datetime) -> None:
+    """Log the certificates that have expired, or expire soon."""
+    for finding in _certificates(settings, now):
+        if finding.state != "fine":
+            log.warning(
+                "certificate_expires", certificate=finding.check, reason=finding.found, next_step=finding.advice
+            )
 
 
 def _logins(settings: Settings) -> SecurityFinding:
