@@ -12,7 +12,7 @@ end was never known are counted in `tidemill_group_lag_unknown_partitions`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -51,7 +51,9 @@ Place = tuple[TopicPartition, int]
 class LeaderReader(Protocol):
     """Reads partitions at other brokers."""
 
-    async def next_unread(self, node_id: int, wanted: list[Place]) -> dict[Place, tuple[UnreadPosition, int]]:
+    def next_unread(
+        self, node_id: int, wanted: Sequence[Place]
+    ) -> AsyncIterator[tuple[Place, tuple[UnreadPosition, int]]]:
         """The first unread record from each offset on, and the last stable offset; nothing for a failed one."""
 
 
@@ -144,8 +146,8 @@ class GroupLagMetrics:
         return topic is not None and place.partition < len(topic.partitions)
 
     def _in_turn(self, wanted: list[Place]) -> list[Place]:
-        """Start after the last one of the refresh before, so that each gets its turn when there are too many."""
-        if len(wanted) <= LOOKS_MAX or self._looked_last not in wanted:
+        """Start after the last one of the refresh before, so that each gets its turn when one refresh is too short."""
+        if self._looked_last not in wanted:
             return wanted
         start = wanted.index(self._looked_last) + 1
         return wanted[start:] + wanted[:start]
@@ -173,20 +175,18 @@ class GroupLagMetrics:
 
     async def _ask(self, node_id: int, wanted: list[Place]) -> None:
         """Ask the leader, also for partitions whose first unread record is known: their end has moved."""
-        starts = {
-            (place, self._found.get((place, offset), UnreadPosition(offset)).offset): (place, offset)
-            for place, offset in wanted
-        }
+        starts: dict[Place, list[Place]] = {}
+        for place, offset in wanted:
+            start = self._found.get((place, offset), UnreadPosition(offset)).offset
+            starts.setdefault((place, start), []).append((place, offset))
         try:
             async with asyncio.timeout(LEADER_S):
-                answers = await self._leaders.next_unread(node_id, list(starts))
+                async for asked, (position, end) in self._leaders.next_unread(node_id, list(starts)):
+                    self._found |= dict.fromkeys(starts[asked], position)
+                    self._ends[asked[0]] = end
+                    self._looked_last = starts[asked][-1]
         except (ClientError, TidemillError, OSError, TimeoutError) as error:
             log.debug("group_lag_leader_unreachable", leader=node_id, error=str(error))
-            return
-        for start, (position, end) in answers.items():
-            self._found[starts[start]] = position
-            self._ends[start[0]] = end
-        self._looked_last = wanted[-1]
 
 
 def _readings(known: LagState, *, by_partition: bool) -> Iterator[MetricReading]:

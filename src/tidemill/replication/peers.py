@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from tidemill.client.kafka.apis import LIST_OFFSETS
 from tidemill.client.kafka.clocks import ReportedClock, clock_request, reported_clock
@@ -108,21 +108,21 @@ class Peers:
 
     async def next_unread(
         self, node_id: int, wanted: Sequence[tuple[TopicPartition, int]]
-    ) -> dict[tuple[TopicPartition, int], tuple[UnreadPosition, int]]:
+    ) -> AsyncIterator[tuple[tuple[TopicPartition, int], tuple[UnreadPosition, int]]]:
         """The first unread record of partitions that another broker leads, and their last stable offsets.
 
-        A partition whose leader responds with an error is left out.
+        A partition whose leader responds with an error is left out. The caller may stop at any time.
         """
         connection = await self.connect(node_id)
-        found: dict[tuple[TopicPartition, int], tuple[UnreadPosition, int]] = {}
         try:
             for start in range(0, len(wanted), UNREAD_AT_A_TIME):
                 some = wanted[start : start + UNREAD_AT_A_TIME]
                 answers = await asyncio.gather(*(_next_unread(connection, *each) for each in some))
-                found |= {each: answer for each, answer in zip(some, answers, strict=True) if answer is not None}
+                for each, answer in zip(some, answers, strict=True):
+                    if answer is not None:
+                        yield each, answer
         finally:
             connection.close()
-        return found
 
     async def link(self, node_id: int) -> PeerLink:
         """A connection to a leader, for a fetcher."""

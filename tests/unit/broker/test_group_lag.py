@@ -1,5 +1,7 @@
 """The lag of groups on /metrics: exact at the end of the log, bounded in work."""
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,13 @@ from tests.support.broker_worlds import batch_of, running
 
 from tidemill.broker import group_lag
 from tidemill.broker.broker import BrokerNode
+from tidemill.broker.group_lag import Place
 from tidemill.broker.prometheus import exposition, registry_of
 from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.model.metrics import Gauge
 from tidemill.model.topics import GROUP_OFFSETS
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.unread import UnreadPosition
 from tidemill.streams.partition import Partition
 from tidemill.streams.partition.reader import PartitionReader
 from tidemill.testing.clock import VirtualClock
@@ -136,3 +141,42 @@ async def test_the_rows_of_groups_and_partitions_are_bounded(tmp_path: Path, mon
         assert len([key for key in found if key[0] == "group_members"]) == 3
         assert len([key for key in found if key[0] == "group_partition_lag_records"]) == 2
         assert len([key for key in found if key[0] == "group_lag_records"]) == 5
+
+
+async def test_a_slow_leader_is_not_waited_for_and_what_it_has_answered_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_lag, "LEADER_S", 0.05)
+    asked: list[list[Place]] = []
+
+    class SlowLeader:
+        async def next_unread(
+            self, node_id: int, wanted: Sequence[Place]
+        ) -> AsyncIterator[tuple[Place, tuple[UnreadPosition, int]]]:
+            asked.append(list(wanted))
+            yield wanted[0], (UnreadPosition(wanted[0][1]), 10)
+            await asyncio.Event().wait()
+
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("far", partitions=2)
+        for group in ("a", "b"):
+            await commit(broker, group, "far", 4)
+        await commit(broker, "a", "far", 7, partition=1)
+        for index in range(2):
+            monkeypatch.setattr(broker.view.partition("far", index)._replica.leader, "leads", False)
+        monkeypatch.setattr(type(broker.view), "leader_of", lambda *_: 2)
+        lag = group_lag.GroupLagMetrics(
+            broker.view, broker.partitions, broker.groups, SlowLeader(), node_id=0, clock_ms=broker.clock_ms
+        )
+        fresh(monkeypatch)
+        for _ in range(2):
+            found = {
+                (each.name, each.labels[:1]): each.value
+                for each in await lag.snapshot(False)
+                if isinstance(each, Gauge)
+            }
+        assert [len(each) for each in asked] == [2, 2]  # two groups at one offset are one question
+        assert asked[0][0] != asked[1][0]
+        assert found["tidemill_group_lag_unknown_partitions", ()] == 0
+        assert found["tidemill_group_lag_records", (("group", "a"),)] == 6 + 3
+        assert found["tidemill_group_lag_records", (("group", "b"),)] == 6
