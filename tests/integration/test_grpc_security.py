@@ -548,6 +548,34 @@ def test_of_several_topics_those_that_may_not_be_described_are_left_out(site: Si
     assert refusals == {"User:alice may not DESCRIBE TOPIC NAME"}  # this does not tell which of them exists
 
 
+@pytest.mark.parametrize("prefix", ["__schedule.", "__waiting."])
+def test_the_rights_on_a_topic_protect_its_scheduled_records(site: Site, prefix: str) -> None:
+    """Otherwise ALLOW on every topic and DENY on one would show the records that are scheduled for it."""
+    name = f"{prefix}orders"
+    calls = [
+        ("TimelineService/ListMessages", timelines.ListMessagesRequest(timeline=name)),
+        ("TimelineService/Count", timelines.CountRequest(timeline=name)),
+        ("TimelineService/DescribeTimeline", timelines.DescribeTimelineRequest(name=name)),
+        ("TimelineService/Handshake", timelines.HandshakeRequest(timeline=name, role=timelines.ROLE_PRODUCER, id="p")),
+        ("TimelineService/Handshake", timelines.HandshakeRequest(timeline=name, role=timelines.ROLE_CONSUMER, id="c")),
+        ("BrokerService/ChooseBrokers", streams.ChooseBrokersRequest(timeline=name)),
+    ]
+    for method, request in calls:
+        site.grant((Operation.ALL, TOPIC, name))
+        assert "may not" in _refusal(site, method, request), method
+        site.grant((Operation.ALL, TOPIC, "orders"))
+        assert "may not" not in _refusal(site, method, request), method
+
+
+def _refusal(site: Site, method: str, request: Any) -> str:
+    """The error of alice's call; empty if there is none."""
+    try:
+        site.ask(method, request)
+    except grpc.RpcError as error:
+        return str(error.details())
+    return ""
+
+
 def test_a_client_without_rights_does_not_count_as_a_reader(site: Site) -> None:
     """The counts of readers decide which broker new clients are sent to."""
     noted: list[str] = []

@@ -20,6 +20,7 @@ from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.error_status import answered, meaning
 from tidemill.servers.grpc.partition_reads import ANSWER_BYTES_MAX, ReadPosition, read_partitions
 from tidemill.servers.grpc.routing import Peer, Routes
+from tidemill.timelines.core.timeline import resource_of
 from tidemill.wire.grpc import broker_pb2 as wire
 from tidemill.wire.grpc import broker_pb2_grpc as generated
 
@@ -99,7 +100,7 @@ class BrokerService(generated.BrokerServiceServicer):
         return await answered(call, lambda: self._choose(request, call))
 
     async def _choose(self, request: wire.ChooseBrokersRequest, call: GrpcCall) -> wire.ChooseBrokersReply:
-        for name in (request.topic, request.timeline):
+        for name in (request.topic, resource_of(request.timeline)):
             if name not in ("", ANY_TIMELINE):
                 call.rights.check_topic(Operation.DESCRIBE, name)
         found = self._routes.choices(topic=request.topic, timeline=request.timeline)

@@ -20,7 +20,13 @@ from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
 from tidemill.timelines.core.lease import CommandOutcome, error_of
 from tidemill.timelines.core.message import DUE_MS_MAX, MessageStatus, Selection, TimedMessage, check_due, status_of
-from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings, refuse_followed, refuse_kept
+from tidemill.timelines.core.timeline import (
+    TimelineInfo,
+    TimelineSettings,
+    refuse_followed,
+    refuse_kept,
+    resource_of,
+)
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
 from tidemill.timelines.lifecycle import settings_from, settings_to
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -53,7 +59,7 @@ class TimelineService(generated.TimelineServiceServicer):
 
     async def _handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:
         operation = Operation.READ if meaning("role", request.role, CONSUMES) else Operation.WRITE
-        call.rights.check_topic(operation, request.timeline)
+        call.rights.check_topic(operation, resource_of(request.timeline))
         timeline = await self._dispatcher.find(request.timeline)
         limits = wire.Limits(
             schedule_messages_max=SCHEDULE_MESSAGES_MAX,
@@ -72,7 +78,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """Create a timeline."""
 
         async def create() -> wire.TimelineInfo:
-            call.rights.check_topic_or_cluster(Operation.CREATE, request.name)
+            call.rights.check_topic_or_cluster(Operation.CREATE, resource_of(request.name))
             settings = settings_from(request.settings)
             self._check_dead_letters(settings, call)
             refuse_kept(request.name)
@@ -89,7 +95,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """Change settings of a timeline."""
 
         async def alter() -> wire.TimelineInfo:
-            call.rights.check_topic(Operation.ALTER_CONFIGS, request.name)
+            call.rights.check_topic(Operation.ALTER_CONFIGS, resource_of(request.name))
             refuse_kept(request.name)
             settings = settings_from(request.settings, self._dispatcher.timeline(request.name).settings)
             self._check_dead_letters(settings, call)
@@ -104,7 +110,7 @@ class TimelineService(generated.TimelineServiceServicer):
         kind, _, target = settings.dead_letter.partition(":")
         if not target:
             return
-        call.rights.check_topic(Operation.WRITE, target)
+        call.rights.check_topic(Operation.WRITE, resource_of(target))
         timelines = {each.name for each in self._dispatcher.timelines()}
         exists = target in timelines if kind == "timeline" else self._broker.view.topic(target) is not None
         if not exists:
@@ -114,7 +120,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """Delete a timeline."""
 
         async def delete() -> None:
-            call.rights.check_topic(Operation.DELETE, request.name)
+            call.rights.check_topic(Operation.DELETE, resource_of(request.name))
             refuse_kept(request.name)
             await self._dispatcher.delete(request.name)
             call.rights.changed("timeline_deleted", timeline=request.name)
@@ -126,7 +132,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """Return a timeline's state and settings."""
 
         async def describe() -> wire.TimelineInfo:
-            call.rights.check_topic(Operation.DESCRIBE, request.name)
+            call.rights.check_topic(Operation.DESCRIBE, resource_of(request.name))
             return self._info(await self._dispatcher.find(request.name))
 
         return await answered(call, describe)
@@ -135,7 +141,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """List all timelines."""
         found = self._dispatcher.timelines()
         allows = call.rights.allows
-        described = [one for one in found if allows(Operation.DESCRIBE, ResourceType.TOPIC, one.name)]
+        described = [one for one in found if allows(Operation.DESCRIBE, ResourceType.TOPIC, resource_of(one.name))]
         return wire.ListTimelinesReply(timelines=[self._info(one) for one in described])
 
     def _info(self, timeline: TimelineInfo) -> wire.TimelineInfo:
@@ -153,7 +159,7 @@ class TimelineService(generated.TimelineServiceServicer):
     def _producer(self, session_id: str, call: GrpcCall) -> ClientSession:
         """The session of a producer, if it is the client's and the client may still write."""
         session = self._sessions.producer(call.caller.principal, session_id)
-        call.rights.check_topic(Operation.WRITE, session.timeline)
+        call.rights.check_topic(Operation.WRITE, resource_of(session.timeline))
         return session
 
     async def _schedule(self, request: wire.ScheduleRequest, call: GrpcCall) -> wire.ScheduleReply:
@@ -206,7 +212,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """Count messages."""
 
         async def count() -> wire.CountReply:
-            call.rights.check_topic(Operation.DESCRIBE, request.timeline)
+            call.rights.check_topic(Operation.DESCRIBE, resource_of(request.timeline))
             selection = _selection(request.from_ms, request.to_ms, request.status)
             return wire.CountReply(count=await self._dispatcher.count(request.timeline, selection))
 
@@ -216,7 +222,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """List the first messages, by due time."""
 
         async def list_messages() -> wire.ListMessagesReply:
-            call.rights.check_topic(Operation.READ, request.timeline)
+            call.rights.check_topic(Operation.READ, resource_of(request.timeline))
             selection = _selection(request.from_ms, request.to_ms, request.status)
             limit = min(max(1, request.limit), LIST_MESSAGES_MAX)
             heads = await self._dispatcher.messages(request.timeline, selection, limit, bodies=False)
@@ -230,7 +236,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """Count messages by due time."""
 
         async def histogram() -> wire.HistogramReply:
-            call.rights.check_topic(Operation.DESCRIBE, request.timeline)
+            call.rights.check_topic(Operation.DESCRIBE, resource_of(request.timeline))
             selection = _selection(request.from_ms, request.to_ms, request.status)
             if selection.start_ms >= selection.end_ms:
                 raise BadDueTime("the histogram ends before it starts; the first time must be earlier than the second")

@@ -22,6 +22,7 @@ from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.servers.grpc.error_status import UNEXPECTED
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, Release, error_of
+from tidemill.timelines.core.timeline import resource_of
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.wire.grpc import timeline_pb2 as wire
 
@@ -179,7 +180,7 @@ class WorkStream:
             await asyncio.sleep(PING_S)
             try:
                 await call.check_login(self._dispatcher.clock.now_ms())
-                call.rights.check_topic(Operation.READ, self._timeline)
+                call.rights.check_topic(Operation.READ, resource_of(self._timeline))
             except TidemillError as error:
                 self.end(error)
                 return
@@ -196,7 +197,7 @@ async def work(
     if first.WhichOneof("what") != "start":
         raise BadHandshake("the first message of a stream must be its start")
     timeline, terms = sessions.consumer(call.caller.principal, first.start.session)
-    call.rights.check_topic(Operation.READ, timeline)
+    call.rights.check_topic(Operation.READ, resource_of(timeline))
     stream = WorkStream(dispatcher, timeline)
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
     tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping(call))]
