@@ -21,6 +21,7 @@ from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.partition_metrics import partition_offsets
 from tidemill.broker.partitions import Partitions
+from tidemill.broker.topic_metrics import topic_readings
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier, write_marker
 from tidemill.client.kafka.replica_fetch import ReplicaFetchLimits
@@ -172,7 +173,11 @@ class _Wiring:
         group_lag = GroupLagMetrics(
             self._view, self._partitions, self._groups, self._peers, node_id=node_id, clock_ms=environment.clock_ms
         )
-        self._metrics.snapshots += [group_lag.snapshot, partition_offsets(self._partitions)]
+        self._metrics.snapshots += [
+            topic_readings(self._metrics, self._partitions),
+            group_lag.snapshot,
+            partition_offsets(self._partitions),
+        ]
         self._router = TransactionRouter(
             node_id,
             connect=self._peers.connect,

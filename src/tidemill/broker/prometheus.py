@@ -1,7 +1,6 @@
 """Metrics as Prometheus text. The numbers are read when the text is requested, and cost nothing before."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain
 
@@ -9,7 +8,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
+from tidemill.broker.metrics import BrokerMetrics
 from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 from tidemill.streams.partition import Partition
 
@@ -26,8 +25,8 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric, from the current numbers."""
         yield from self._apis()
-        yield from self._topics()
-        yield from self._logs()
+        failed = sum(partition.failed is not None for partition in self._partitions)
+        yield GaugeMetricFamily("tidemill_partitions_failed", "Partitions whose disk failed.", value=failed)
         yield _labelled(
             GaugeMetricFamily("tidemill_connections", "Open connections.", labels=["server"]),
             self._telemetry.connections,
@@ -72,29 +71,6 @@ class BrokerCollector(Collector):
             for error, count in sorted(traffic.errors.items()):
                 errors.add_metric([*labels, error], count)
         return iter((requests, seconds, errors))
-
-    def _topics(self) -> Iterator[Metric]:
-        bytes_in = CounterMetricFamily("tidemill_topic_bytes_in", "Bytes of batches appended.", labels=["topic"])
-        records_in = CounterMetricFamily("tidemill_topic_records_in", "Records appended.", labels=["topic"])
-        bytes_out = CounterMetricFamily("tidemill_topic_bytes_out", "Bytes of batches sent.", labels=["topic"])
-        for name, traffic in sorted(self._telemetry.topics.items()):
-            bytes_in.add_metric([name], traffic.bytes_in)
-            records_in.add_metric([name], traffic.records_in)
-            bytes_out.add_metric([name], traffic.bytes_out)
-        return iter((bytes_in, records_in, bytes_out))
-
-    def _logs(self) -> Iterator[Metric]:
-        sizes: defaultdict[str, int] = defaultdict(int)
-        counts: defaultdict[str, int] = defaultdict(int)
-        failed = 0
-        for partition in self._partitions:
-            topic = partition.topic if partition.topic in sizes or len(sizes) < TOPICS_MAX else OTHER_TOPICS
-            sizes[topic] += partition.size_bytes
-            counts[topic] += 1
-            failed += partition.failed is not None
-        yield _labelled(GaugeMetricFamily("tidemill_log_bytes", "Size of a topic's log.", labels=["topic"]), sizes)
-        yield _labelled(GaugeMetricFamily("tidemill_partitions", "Partitions carried.", labels=["topic"]), counts)
-        yield GaugeMetricFamily("tidemill_partitions_failed", "Partitions whose disk failed.", value=failed)
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

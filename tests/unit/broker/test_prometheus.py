@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.broker_worlds import batch_of, running
 
+from tidemill.broker import topic_metrics
 from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
-from tidemill.broker.prometheus import registry_of, render
+from tidemill.broker.prometheus import exposition, registry_of, render
+from tidemill.broker.topic_metrics import topic_readings
 from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading
 from tidemill.servers.kafka.error_counts import count_error
 
@@ -19,7 +22,7 @@ def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
     }
 
 
-def test_numbers_of_apis_topics_and_connections() -> None:
+async def test_numbers_of_apis_topics_and_connections() -> None:
     telemetry = BrokerMetrics()
     for seconds in (0.0001, 0.0005, 0.02, 60.0):
         telemetry.api("kafka", "Produce").answered(seconds)
@@ -30,7 +33,8 @@ def test_numbers_of_apis_topics_and_connections() -> None:
     telemetry.connection_opened("kafka")
     telemetry.connection_closed("kafka")
     telemetry.sources.append(lambda: [Gauge("tidemill_extra", "More.", 4.0, (("kind", "x"),))])
-    found = samples(render(registry_of(telemetry, []).collect()))
+    telemetry.snapshots.append(topic_readings(telemetry, []))
+    found = samples(await exposition(registry_of(telemetry, []), telemetry, by_partition=False))
     produce, server = ("api", "Produce"), ("server", "kafka")
     errors = (produce, ("error", "UnknownTopicOrPartition"), server)
     assert found["tidemill_requests_total", (produce, server)] == 4
@@ -49,7 +53,8 @@ async def test_log_sizes_come_from_the_partitions(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
         await broker.topics.create("orders", partitions=2)
         await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=1)
-        found = samples(render(registry_of(broker.metrics, broker.partitions).collect()))
+        registry = registry_of(broker.metrics, broker.partitions)
+        found = samples(await exposition(registry, broker.metrics, by_partition=False))
         assert found["tidemill_partitions", (("topic", "orders"),)] == 2
         assert found["tidemill_log_bytes", (("topic", "orders"),)] == broker.view.partition("orders", 0).size_bytes
         assert found["tidemill_partitions_failed", ()] == 0
@@ -97,3 +102,12 @@ def test_refusals_that_a_protocol_expects_are_not_errors() -> None:
     count_error(telemetry, "LeaveGroup", 69)
     assert telemetry.api("kafka", "JoinGroup").errors == {"NotCoordinator": 2}
     assert telemetry.api("kafka", "LeaveGroup").errors == {"GroupIdNotFound": 1}
+
+
+async def test_logs_of_many_topics_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_metrics, "TOPICS_MAX", 2)
+    async with running(tmp_path, memory=True) as broker:
+        for number in range(5):
+            await broker.topics.create(f"t{number}")
+        found = list(await topic_readings(broker.metrics, broker.partitions)(False))
+        assert [each.labels[0][1] for each in found if each.name == "tidemill_partitions"] == [OTHER_TOPICS, "t0", "t1"]

@@ -125,7 +125,7 @@ TABLES: dict[str, SqlTable] = {
                 _number("partition", "Int32", "Partition."),
                 _number("committed_offset", "Int64", "Next offset that the group reads."),
                 _number("latest_offset", "Int64", "End of the partition."),
-                _number("lag", "Int64", "Records between the two."),
+                _number("lag", "Int64", "Offsets from the first unread record on; 0 when nothing is left to read."),
                 _number("lag_seconds", "Float64", "Age of the oldest unread record; 0 without lag."),
                 _time("commit_time", "Time of the group's last commit here."),
             ),
