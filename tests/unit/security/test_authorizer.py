@@ -32,6 +32,18 @@ def test_default_is_to_deny() -> None:
     assert not allows(authorizer(READ), Operation.READ, who=user("bob"))
 
 
+def test_only_super_users_read_the_scheduled_records_of_all_topics() -> None:
+    every = READ._replace(name="*", operation=Operation.ALL)
+    deny = READ._replace(permission=Permission.DENY)
+    for each in (authorizer(every, deny), authorizer(READ._replace(name="__waiting")), authorizer(everyone=True)):
+        assert not allows(each, Operation.READ, "__waiting")
+        assert not each.operations(ALICE, HOST, TOPIC, "__waiting") >> Operation.READ & 1
+        assert allows(each, Operation.READ, "__waiting", who=ROOT)
+    assert allows(authorizer(every), Operation.DESCRIBE, "__waiting")
+    assert allows(authorizer(every), Operation.READ, "__consumer_offsets")
+    assert allows(authorizer(enabled=False), Operation.READ, "__waiting")
+
+
 def test_super_user_may_do_everything_also_against_a_deny() -> None:
     deny = READ._replace(principal="User:*", operation=Operation.ALL, permission=Permission.DENY)
     each = authorizer(deny)
