@@ -22,6 +22,18 @@ def test_what_is_not_said_is_as_in_sparks_kafka_source() -> None:
     assert batch.client == {"bootstrap.servers": "h:9092"}
 
 
+@pytest.mark.parametrize(
+    ("given", "committed"),
+    [
+        ({}, True),
+        ({"kafka.isolation.level": "read_committed"}, True),
+        ({"kafka.isolation.level": "read_uncommitted"}, False),
+    ],
+)
+def test_the_isolation_level_decides_which_records_are_read(given: dict[str, str], committed: bool) -> None:
+    assert parse_source({**SERVERS, "subscribe": "a", **given}, streaming=False).committed is committed
+
+
 def test_filters_are_pushed_down_and_unreadable_records_read_past_only_when_it_is_said() -> None:
     given = {**SERVERS, "subscribe": "a"}
     plain = parse_source(given, streaming=False)
