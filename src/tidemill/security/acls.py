@@ -32,6 +32,7 @@ class Acls:
         self._directory = Directory(store, ACLS, self._changed)
         self._on_change = on_change
         self._known: dict[str, AclBinding] = {}
+        self._unreadable: set[str] = set()
         self.table = AclTable()
 
     async def start(self, supervisor: Supervisor) -> None:
@@ -77,12 +78,18 @@ class Acls:
         removed: list[AclBinding] = []
         for name, value in changes.items():
             old = self._known.pop(name, None)
+            self._unreadable.discard(name)
             if old is not None:
                 removed.append(old)
-            if value is not None and (new := _decoded(name, value)) is not None:
+            if value is None:
+                continue
+            new = _decoded(name, value)
+            if new is None:
+                self._unreadable.add(name)
+            else:
                 self._known[name] = new
                 added.append(new)
-        self.table = self.table.with_changes(added, removed)
+        self.table = self.table.with_changes(added, removed, is_complete=not self._unreadable)
         self._on_change(self.table)
 
 
@@ -90,7 +97,13 @@ def _decoded(name: str, value: bytes) -> AclBinding | None:
     try:
         return decode_binding(value)
     except InvalidRequest as error:
-        log.error("acl_unreadable", acl=name, error=str(error), next_step="upgrade this broker, or delete the entry")
+        log.error(
+            "acl_unreadable",
+            acl=name,
+            error=str(error),
+            effect="only super users are served, because the ACL may be a DENY",
+            next_step="upgrade this broker, or delete the entry",
+        )
         return None
 
 

@@ -52,14 +52,26 @@ async def test_created_acls_are_there_at_once_and_on_other_brokers_soon(store: L
         await each.stop()
 
 
-async def test_acls_are_read_at_the_start_and_unreadable_ones_are_left_out(store: LocalCoordination) -> None:
+async def test_an_acl_that_cannot_be_read_may_be_a_deny_so_nothing_is_allowed(store: LocalCoordination) -> None:
     await store.compare_and_put(ACLS + binding_id(READ), encode_binding(READ), 0)
     await store.compare_and_put(ACLS + "later", b'{"resource_type":"MOON"}', 0)
     acls = await started(store)
     assert list(acls.table) == [READ]
     await acls.create([OTHER])
     assert set(acls.table) == {READ, OTHER}
+    assert allowed(acls.table) == (False, False)
+    found = await store.get(ACLS + "later")
+    assert found is not None
+    await store.compare_and_put(ACLS + "later", None, found.revision)
+    await eventually_async(lambda: allowed(acls.table) == (True, True))
     await acls.stop()
+
+
+def allowed(table: AclTable) -> tuple[bool, bool]:
+    """Whether alice may read orders, and anything at all."""
+    found = table.decide("User:alice", "h", ResourceType.TOPIC, "orders")
+    anywhere = table.allows_anywhere("User:alice", "h", Operation.READ, ResourceType.TOPIC)
+    return bool(found.operations >> Operation.READ & 1), anywhere
 
 
 async def test_number_of_acls_is_limited(store: LocalCoordination) -> None:

@@ -58,12 +58,13 @@ def refused(denied: int) -> int:
 
 
 class AclTable:
-    """An immutable set of bindings."""
+    """An immutable set of bindings. One that is not complete allows nothing: what is missing may be a DENY."""
 
-    __slots__ = ("_count", "_lengths", "_literal", "_prefixed")
+    __slots__ = ("_count", "_lengths", "_literal", "_prefixed", "is_complete")
 
     def __init__(self, bindings: Iterable[AclBinding] = ()) -> None:
         self._count = 0
+        self.is_complete = True
         self._literal: list[dict[str, Entries]] = [{} for _ in range(_TYPES)]
         self._prefixed: list[dict[str, Entries]] = [{} for _ in range(_TYPES)]
         self._lengths: list[tuple[int, ...]] = [()] * _TYPES
@@ -82,16 +83,21 @@ class AclTable:
         bits = found.allowed if binding.permission == Permission.ALLOW else found.denied
         return bool(bits >> binding.operation & 1)
 
-    def with_changes(self, added: Iterable[AclBinding], removed: Iterable[AclBinding]) -> "AclTable":
+    def with_changes(
+        self, added: Iterable[AclBinding], removed: Iterable[AclBinding], *, is_complete: bool = True
+    ) -> "AclTable":
         """A table with these changes; what is there already, or not there, stays as it is."""
         made = AclTable()
         made._count = self._count
+        made.is_complete = is_complete
         made._literal, made._prefixed, made._lengths = list(self._literal), list(self._prefixed), list(self._lengths)
         made._apply(added, removed)
         return made
 
     def decide(self, principal: str, host: str, resource_type: ResourceType, name: str) -> ResourceDecision:
         """The operations that a principal may do on a resource."""
+        if not self.is_complete:
+            return ResourceDecision(0, has_acls=True)
         allowed = denied = 0
         has_acls = False
         for entries in self._covering(resource_type, name):
@@ -109,6 +115,8 @@ class AclTable:
 
         As in Kafka, only bindings of the operation itself or of ALL count.
         """
+        if not self.is_complete:
+            return False
         bits = 1 << operation | _ALL
         asker = (principal, host)
         literal = _names_with_bits(self._literal[resource_type], asker, bits)
