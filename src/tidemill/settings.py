@@ -66,6 +66,7 @@ class Settings:
     grpc: Address | None
     http: Address | None
     http_hosts: tuple[str, ...]
+    console_readonly: bool
     advertise: Address | None
     advertise_grpc: Address | None
     advertise_http: Address | None
@@ -107,6 +108,10 @@ def _one_of(*choices: str) -> Callable[[str], str]:
         return text.lower()
 
     return read
+
+
+def _boolean(text: str) -> bool:
+    return _one_of("true", "false")(text) == "true"
 
 
 def _roles(text: str) -> tuple[str, ...]:
@@ -192,6 +197,7 @@ ROWS = (
         _names,
         "More host names that HTTP clients may use, separated by commas. .example.com allows all its subdomains.",
     ),
+    Row("console-readonly", "false", _boolean, "Refuse every change by the console and the HTTP API: true or false."),
     Row("advertise", "", _optional_address, "Address that Kafka clients connect to. Default: the address of --kafka."),
     Row(
         "advertise-grpc", "", _optional_address, "Address that gRPC clients connect to. Default: the address of --grpc."

@@ -11,7 +11,8 @@ import pytest
 from tests.hostile.secured import AUDIENCE, ISSUER, SecuredBroker, secured_broker, unsigned
 from tests.support.tokens import Issuer
 
-from tidemill.servers.http.core.authorization_table import ROUTES, LoginNeed
+from tidemill.servers.http.core.authorization_table import ROUTES
+from tidemill.servers.http.core.route_access import LoginNeed
 
 WAIT_S = 30.0
 HONEST_S = 10.0

@@ -368,6 +368,7 @@ class Node:
                 self.state_table,
                 names=self._http_names(),
                 security=self.http_security,
+                is_readonly=settings.console_readonly,
             )
             self.http = await self._open("http", console, settings.http, console.start)
 

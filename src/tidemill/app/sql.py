@@ -5,7 +5,6 @@ The node imports this module at the first query, because the engine and its libr
 
 import json
 import re
-import ssl
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -14,9 +13,9 @@ import pyarrow as pa
 
 from tidemill.app.engines import Tables
 from tidemill.broker.broker import BrokerNode
+from tidemill.broker.peer_access import peer_access
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.listeners import HTTP, inter_broker_listener, server_security
 from tidemill.query_engine.confinement import is_supported
 from tidemill.query_engine.process import (
     Allowance,
@@ -27,12 +26,10 @@ from tidemill.query_engine.process import (
     SandboxMissing,
 )
 from tidemill.security.client_rights import ClientRights
-from tidemill.security.tls import peer_context
 from tidemill.settings import Settings
 from tidemill.sql.core.allowlist import KnownFunction, Vocabulary
 from tidemill.sql.core.errors import TOO_SLOW, SqlRefused, SqlUnavailable
 from tidemill.sql.core.syntax_tree import Node
-from tidemill.sql.peer_access import PeerAccess
 from tidemill.sql.query_executor import QueryExecutor
 from tidemill.sql.rows import ArrowRows, Loop
 from tidemill.sql.state_tables import SHARED, StateTables
@@ -159,25 +156,6 @@ def state_table(broker: BrokerNode, table: str, rights: ClientRights) -> bytes |
         writer.write_table(rows)
     found: bytes = sink.getvalue().to_pybytes()
     return found
-
-
-def peer_access(broker: BrokerNode) -> PeerAccess:
-    """How queries of this broker read from the others, which have the same settings of security."""
-    settings, listeners = broker.settings, broker.identity.listeners
-
-    def kafka_tls() -> ssl.SSLContext | None:
-        listener = inter_broker_listener(settings.security, listeners)
-        if listener is None or not listener.uses_tls:
-            return None
-        return peer_context(settings.of_listener(listener.name), listener.name)
-
-    def http_tls() -> ssl.SSLContext | None:
-        http = server_security(HTTP, settings, listeners)
-        if not http.uses_tls:
-            return None
-        return peer_context(http.settings, HTTP)
-
-    return PeerAccess(broker.security.peers, lambda: broker.cluster_secret, kafka_tls, http_tls)
 
 
 def engine_settings(limits: BrokerSettings) -> dict[str, Any]:

@@ -13,10 +13,14 @@ from tidemill.settings import ROWS, Settings, load, parse_pair, secrets_in_flags
 _ROWS = {row.name: row for row in ROWS}
 
 
-def _flag(name: str) -> Any:
+def _help(name: str) -> str:
     row = _ROWS[name]
     default = f"default: {row.default}" if row.default else "no default"
-    return typer.Option(f"--{name}", help=f"{row.doc} ({row.variable}; {default})", show_default=False)
+    return f"{row.doc} ({row.variable}; {default})"
+
+
+def _flag(name: str) -> Any:
+    return typer.Option(f"--{name}", help=_help(name), show_default=False)
 
 
 def serve(
@@ -25,6 +29,9 @@ def serve(
     grpc: Annotated[str | None, _flag("grpc")] = None,
     http: Annotated[str | None, _flag("http")] = None,
     http_hosts: Annotated[str | None, _flag("http-hosts")] = None,
+    console_readonly: Annotated[
+        bool | None, typer.Option("--console-readonly", help=_help("console-readonly"), show_default=False)
+    ] = None,
     advertise: Annotated[str | None, _flag("advertise")] = None,
     advertise_grpc: Annotated[str | None, _flag("advertise-grpc")] = None,
     advertise_http: Annotated[str | None, _flag("advertise-http")] = None,
@@ -56,7 +63,7 @@ def serve(
     Example: tidemill serve --data-dir /var/lib/tidemill --kafka 127.0.0.1:9092 --set num.partitions=3
     """
     given = {name: value for name, value in locals().items() if name not in {"config", "set_"}}
-    flags = {name.replace("_", "-"): value for name, value in given.items()}
+    flags = {name.replace("_", "-"): _text(value) for name, value in given.items()}
     settings = _load(flags, config, set_ or [])
     from tidemill.app.startup import gc_disabled, import_structlog
 
@@ -65,6 +72,11 @@ def serve(
         from tidemill.app.process import run
 
         run(settings, secrets_in_flags(flags, dict(map(parse_pair, set_ or []))))
+
+
+def _text(value: str | bool | None) -> str | None:
+    """The text of a flag; a flag without a value is `true`."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _load(flags: dict[str, str | None], config: str | None, pairs: list[str]) -> Settings:

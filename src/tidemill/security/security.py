@@ -23,6 +23,8 @@ from tidemill.supervision.supervisor import Supervisor
 ADMIN = "admin"
 """The user that the file of TIDEMILL_ADMIN_PASSWORD_FILE creates."""
 
+OWN_SECRET_BYTES = 32
+
 
 @dataclass(slots=True)
 class Security:
@@ -81,6 +83,7 @@ def make_security(
         clock_ms=clock_ms,
         cluster_secret=cluster_secret,
     )
+    own_secret = secrets.token_bytes(OWN_SECRET_BYTES)
     throttle = Throttle(settings.quota_window_num, settings.quota_window_size_seconds)
     return Security(
         users,
@@ -88,7 +91,8 @@ def make_security(
         authorizer,
         audit,
         RequestLogin(authenticator, audit, settings, token_bytes=secrets.token_bytes, steady_s=time.monotonic),
-        PeerTokens(node_id, cluster_secret, token_bytes=secrets.token_bytes, clock_ms=clock_ms),
+        # A broker without a cluster still signs what its HTTP server sends to its own Kafka server.
+        PeerTokens(node_id, lambda: cluster_secret() or own_secret, token_bytes=secrets.token_bytes, clock_ms=clock_ms),
         Quotas(store, throttle.set_table),
         throttle,
         FailingProducers(settings.tidemill_failing_producer_percentage),

@@ -5,7 +5,7 @@ rights of the client: the other broker leaves out what the client may not see.
 """
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.request import Request
 
@@ -41,12 +41,35 @@ class PeerAccess:
             peer=PeerLogin(self.tokens.node_id, secret) if secret else None,
         )
 
+    def post(
+        self, node_id: int, http: tuple[str, int], path: str, body: bytes, rights: ClientRights, timeout_s: float
+    ) -> bytes:
+        """The answer of another broker to a JSON document; raises like `urllib.request.urlopen`."""
+        headers = {"content-type": "application/json"}
+        return self._fetch(node_id, http, "POST", path, rights, body=body, headers=headers, timeout_s=timeout_s)
+
     def table(self, node_id: int, http: tuple[str, int], name: str, rights: ClientRights) -> bytes:
         """The part of a table that another broker has, as an Arrow stream; raises like `urllib.request.urlopen`."""
-        path, context = f"/api/tables/{name}", self.http_tls()
+        return self._fetch(node_id, http, "GET", f"/api/tables/{name}", rights, timeout_s=ANSWER_S)
+
+    def _fetch(
+        self,
+        node_id: int,
+        http: tuple[str, int],
+        method: str,
+        path: str,
+        rights: ClientRights,
+        *,
+        timeout_s: float,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        context = self.http_tls()
         token = self.tokens.sign(
-            PeerCall(f"GET {path}", node_id, b""), PeerClaims(self.tokens.node_id, rights.principal, rights.host)
+            PeerCall(f"{method} {path}", node_id, body), PeerClaims(self.tokens.node_id, rights.principal, rights.host)
         )
         host = f"[{http[0]}]" if ":" in http[0] else http[0]
         url = f"http{'s' if context is not None else ''}://{host}:{http[1]}{path}"
-        return fetch(Request(url, headers={PEER_HEADER: token}), timeout_s=ANSWER_S, context=context)  # noqa: S310
+        sent = {**(headers or {}), PEER_HEADER: token}
+        request = Request(url, data=body or None, headers=sent, method=method)  # noqa: S310 -- the scheme is ours
+        return fetch(request, timeout_s=timeout_s, context=context)

@@ -16,13 +16,14 @@ from struct import Struct
 from tidemill.client.kafka import sasl
 from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost, NotKafka
-from tidemill.client.kafka.options import ClientOptions, Credentials, PeerLogin
+from tidemill.client.kafka.options import ActingLogin, ClientOptions, Credentials, PeerLogin
 from tidemill.client.kafka.protocol import Answer, Buffer, OpenRequests, Request, plain, versions_in
 from tidemill.client.kafka.tls import certificate_refusal, tls_context, verification_advice
 from tidemill.client.kafka.topology import BrokerEndpoint
 from tidemill.client.kafka.wrong_port import listener_hint
 from tidemill.model.errors import ProtocolViolation
 from tidemill.wire.kafka.cluster_proof import (
+    ACTING_MECHANISM,
     MECHANISM,
     Hello,
     proof_of_asked,
@@ -104,6 +105,8 @@ class BlockingConnection:
             raise ConnectionLost(f"{error} before its first response; check security.protocol") from None
         if options.peer is not None:
             self._authenticate_broker(options.peer)
+        if options.acting is not None:
+            self._authenticate_for_client(options.acting)
         if options.credentials is not None:
             self._authenticate(options.credentials)
 
@@ -133,6 +136,13 @@ class BlockingConnection:
         if not same(proof, proof_of_asked(peer.secret, hello, nonce)):
             raise AuthenticationFailed(f"{self.address} has another cluster secret; all brokers need the same one")
         self._broker_step(proof_of_asker(peer.secret, hello, nonce))
+
+    def _authenticate_for_client(self, acting: ActingLogin) -> None:
+        """Log in for a client of the HTTP server of this broker."""
+        handshake = self.call(plain(SASL_HANDSHAKE, {"mechanism": ACTING_MECHANISM})).message()
+        if handshake.error_code:
+            raise AuthenticationFailed(f"{self.address} accepts no clients of other brokers; run one version on all")
+        self._broker_step(acting.token(_SIZE.unpack(self._broker_step(b""))[0]).encode())
 
     def _broker_step(self, message: bytes) -> bytes:
         response = self.call(plain(SASL_AUTHENTICATE, {"auth_bytes": message})).message()

@@ -6,7 +6,7 @@ ignored, because the same options are often given to several clients.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +117,13 @@ class PeerLogin:
 
 
 @dataclass(frozen=True, slots=True)
+class ActingLogin:
+    """The login of a broker for a client of its HTTP server: a new token for each broker, by node id."""
+
+    token: Callable[[int], str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ClientOptions:
     """The options of one client."""
 
@@ -132,6 +139,7 @@ class ClientOptions:
     context: Any = None
     """The `ssl.SSLContext` of connections between brokers; `tls` has the options of other clients."""
     peer: PeerLogin | None = None
+    acting: ActingLogin | None = None
 
 
 def parse_options(options: Mapping[str, str]) -> ClientOptions:

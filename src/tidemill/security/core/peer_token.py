@@ -25,6 +25,8 @@ WINDOW = 4096
 """How much later than others of its signer a token may arrive."""
 SIGNERS_MAX = 1000
 """Signers that are remembered: each broker has one for each of its runs."""
+KAFKA_LOGIN = "kafka login"
+"""The purpose of a token by which a broker logs in at a Kafka server for a client of its HTTP server."""
 _VERSION = "t1"
 _FIELDS = 10
 _NUMBER_BYTES = 8

@@ -18,9 +18,9 @@ from tidemill.security.core.plain import PlainLogin, check_lengths
 from tidemill.security.core.principal import ANONYMOUS, Principal, user
 from tidemill.security.security import Security
 from tidemill.servers.http.bounded_protocol import CERTIFICATE_USER
-from tidemill.servers.http.core.authorization_table import LoginNeed
 from tidemill.servers.http.core.cookies import cookie_header, cookie_name, cookie_value
 from tidemill.servers.http.core.form_tokens import ATTEMPT_S, LoginAttempt, form_token, is_form_token, parse_attempt
+from tidemill.servers.http.core.route_access import LoginNeed
 from tidemill.servers.http.core.sessions import SessionTable
 
 AUTHORIZATION, PEER = b"authorization", b"tidemill-peer"
@@ -83,14 +83,14 @@ class HttpLogins:
         self._session_cookie = cookie_name("session", port, is_secure=self.is_secure)
         self._attempt_cookie = cookie_name("login", port, is_secure=self.is_secure)
 
-    async def client(self, scope: Scope, need: LoginNeed, purpose: str) -> HttpClient:
+    async def client(self, scope: Scope, need: LoginNeed, purpose: str, body: bytes = b"") -> HttpClient:
         """The client of a request. SaslAuthenticationFailed: it needs a login and has none, or a wrong one.
 
-        `purpose` is what the token of a broker must be made for.
+        `purpose` and `body` are what the token of a broker must be made for.
         """
         host = str(scope["client"][0]) if scope["client"] else ""
         if need is LoginNeed.BROKER:
-            return self._broker(scope, purpose, host)
+            return self._broker(scope, purpose, body, host)
         if need is LoginNeed.NONE:
             return self._client(ANONYMOUS, host)
         if self.accepts_passwords:
@@ -159,12 +159,12 @@ class HttpLogins:
     def _client(self, principal: Principal, host: str) -> HttpClient:
         return HttpClient(ClientRights(self._security, principal, host))
 
-    def _broker(self, scope: Scope, purpose: str, host: str) -> HttpClient:
+    def _broker(self, scope: Scope, purpose: str, body: bytes, host: str) -> HttpClient:
         token = _single(scope, PEER)
         if token is None:
             raise PeerTokenRejected("only brokers of the cluster may use this path")
         try:
-            claims = self._security.peers.check(purpose, b"", token)
+            claims = self._security.peers.check(purpose, body, token)
         except PeerTokenRejected as error:
             self._security.audit.login_failed("", host, "PEER", HTTP, str(error))
             raise

@@ -19,6 +19,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.broker.peer_access import peer_access
 from tidemill.broker.prometheus import exposition, registry_of
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
@@ -28,6 +29,13 @@ from tidemill.model.errors import (
     TopicAuthorizationFailed,
 )
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
+from tidemill.servers.http.api.acting_clients import ActingClients
+from tidemill.servers.http.api.api_call import EncodedPath, read_body
+from tidemill.servers.http.api.api_context import ApiContext
+from tidemill.servers.http.api.api_problem import ApiProblem
+from tidemill.servers.http.api.broker_parts import BrokerParts
+from tidemill.servers.http.api.dispatch import Endpoint, api_endpoint
+from tidemill.servers.http.api.handlers import HANDLERS, PARTS
 from tidemill.servers.http.bounded_protocol import BoundedProtocol, Identify
 from tidemill.servers.http.broker_summary import (
     health_of,
@@ -38,7 +46,11 @@ from tidemill.servers.http.broker_summary import (
     unready,
     visible_topics,
 )
-from tidemill.servers.http.core.authorization_table import ROUTES, LoginNeed, RouteAccess
+from tidemill.servers.http.console.page import page_endpoint
+from tidemill.servers.http.console.pages import PAGES
+from tidemill.servers.http.console.static import serve_static
+from tidemill.servers.http.core.authorization_table import ROUTES
+from tidemill.servers.http.core.route_access import LoginNeed, RouteAccess
 from tidemill.servers.http.front_page import ROWS_SHOWN_MAX, BrokerFacts, Visitor, front_page
 from tidemill.servers.http.login_form import LoginForm
 from tidemill.servers.http.logins import HttpClient, HttpLogins
@@ -46,7 +58,7 @@ from tidemill.servers.http.request_counts import RequestCounts
 from tidemill.servers.http.request_origin import SAFE_METHODS, AllowedOrigins
 from tidemill.servers.http.responses import FORM_POLICY, SafetyHeaders, login_required, problem
 from tidemill.servers.http.server import Ask, Tell
-from tidemill.servers.http.sql_api import Endpoint, sql_endpoint, table_endpoint
+from tidemill.servers.http.sql_api import sql_endpoint, table_endpoint
 from tidemill.servers.http.stylesheet import MEDIA_TYPE as STYLE_TYPE
 from tidemill.servers.http.stylesheet import STYLE
 
@@ -156,10 +168,14 @@ def describes_cluster(client: HttpClient) -> bool:
     return client.rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def handlers_of(broker: BrokerNode, facts: Facts, ask: Ask, tell: Tell, logins: HttpLogins) -> dict[str, Endpoint]:
+def handlers_of(context: ApiContext, tell: Tell, logins: HttpLogins) -> dict[str, Endpoint]:
     """The handler of each route."""
-    documents, form = Documents(broker, facts, logins), LoginForm(logins)
+    documents, form = Documents(context.broker, context.facts, logins), LoginForm(logins)
+    rows = {each.name: each for each in ROUTES}
     return {
+        **{name: api_endpoint(rows[name], handler, context) for name, handler in HANDLERS.items()},
+        **{name: page_endpoint(rows[name], handler, context, logins) for name, handler in PAGES.items()},
+        "GET /static/{name}": serve_static,
         "GET /": documents.front,
         "GET /login": form.show,
         "POST /login": form.log_in,
@@ -172,7 +188,7 @@ def handlers_of(broker: BrokerNode, facts: Facts, ask: Ask, tell: Tell, logins: 
         "GET /api/status": documents.status,
         "GET /api/topics": documents.topics,
         "GET /api/timelines": documents.timelines,
-        "POST /api/sql": sql_endpoint(ask),
+        "POST /api/sql": sql_endpoint(context.ask),
         "GET /api/tables/{name}": table_endpoint(tell),
     }
 
@@ -183,7 +199,9 @@ def guarded(access: RouteAccess, handler: Endpoint, logins: HttpLogins) -> Calla
     async def endpoint(request: Request) -> Response:
         path = request.url.path
         try:
-            client = await logins.client(request.scope, access.login, f"{access.method} {path}")
+            # The token of a broker is for one body, so the body is read first.
+            signed = request.state.body = await read_body(request) if access.login is LoginNeed.BROKER else b""
+            client = await logins.client(request.scope, access.login, f"{access.method} {path}", signed)
             if client.session_id is not None and not _is_own_page(request, access, client.session_id, logins):
                 return problem(path, 403, f"a change in a session needs the token of its page in {TOKEN_HEADER}")
             for right in access.rights:
@@ -196,6 +214,8 @@ def guarded(access: RouteAccess, handler: Endpoint, logins: HttpLogins) -> Calla
             return login_required(request, str(error))
         except RequestTimedOut as error:
             return problem(path, 503, str(error))
+        except ApiProblem as error:
+            return problem(path, error.status, str(error))
         except (TopicAuthorizationFailed, GroupAuthorizationFailed, ClusterAuthorizationFailed) as error:
             return problem(path, 403, f"{error}; {_next_step(logins)}")
 
@@ -215,22 +235,28 @@ def _next_step(logins: HttpLogins) -> str:
     return "an administrator can allow it with: tidemill acl grant"
 
 
-def make_app(
-    broker: BrokerNode, facts: Facts, ask: Ask, tell: Tell, logins: HttpLogins, callers: AllowedOrigins
-) -> Starlette:
+def make_context(broker: BrokerNode, facts: Facts, ask: Ask, *, is_readonly: bool) -> ApiContext:
+    """What the handlers of the API and of the console share."""
+    access = peer_access(broker)
+    return ApiContext(
+        broker, facts, ask, BrokerParts(broker, access, PARTS), ActingClients(broker, access), is_readonly
+    )
+
+
+def make_app(context: ApiContext, tell: Tell, logins: HttpLogins, callers: AllowedOrigins) -> Starlette:
     """Build the application for one broker."""
-    handlers = handlers_of(broker, facts, ask, tell, logins)
+    handlers = handlers_of(context, tell, logins)
     routes = []
     names = {}
     for each in ROUTES:
-        name = f"{each.method} {each.path}"
-        endpoint = guarded(each, handlers[name], logins)
-        names[endpoint] = name
+        endpoint = guarded(each, handlers[each.name], logins)
+        names[endpoint] = each.name
         routes.append(Route(each.path, endpoint, methods=[each.method]))
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(RequestCounts, metrics=broker.metrics, names=names),
+            Middleware(EncodedPath),
+            Middleware(RequestCounts, metrics=context.broker.metrics, names=names),
             Middleware(SafetyHeaders, is_secure=logins.is_secure),
             Middleware(CallerCheck, callers=callers),
         ],

@@ -51,6 +51,7 @@ class HttpServer:
         *,
         names: Sequence[str] = (),
         security: ServerSecurity | None = None,
+        is_readonly: bool = False,
     ) -> None:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
@@ -58,12 +59,14 @@ class HttpServer:
         self._ask = ask
         self._tell = tell
         self._names = names
+        self._is_readonly = is_readonly
         self._security = security or server_security(HTTP, broker.settings, ())
         self._bound = ""
         self._context: ReloadingContext | None = None
         self._acceptor: ConnectionAcceptor | None = None
         self._state: Any = None
         self._logins: Any = None
+        self._api: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
@@ -117,6 +120,7 @@ class HttpServer:
         for task in list(self._state.tasks):
             task.cancel()
         await asyncio.gather(*self._state.tasks, return_exceptions=True)
+        self._api.acting.close()
 
     def _callers(self) -> AllowedOrigins:
         names = [socket.gethostname()]
@@ -128,6 +132,8 @@ class HttpServer:
             self._context.reload_if_changed()
         if self._logins is not None:
             self._logins.sweep()
+        if self._api is not None:
+            self._api.acting.sweep()
 
     def _identify(self, transport: asyncio.Transport) -> Principal | None:
         if self._context is None:
@@ -143,7 +149,8 @@ class HttpServer:
             token_text=secrets.token_urlsafe,
             steady_s=time.monotonic,
         )
-        app = web.make_app(self._broker, self._facts, self._ask, self._tell, self._logins, self._callers())
+        self._api = web.make_context(self._broker, self._facts, self._ask, is_readonly=self._is_readonly)
+        app = web.make_app(self._api, self._tell, self._logins, self._callers())
         self._state, make_protocol = web.protocol_factory(app, self._identify, keep_alive_s=KEEP_ALIVE_S)
         self._acceptor = ConnectionAcceptor(
             listening,

@@ -9,7 +9,7 @@ preflight request, so it cannot run queries through a visitor's browser.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -17,11 +17,11 @@ from starlette.responses import JSONResponse, Response
 
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import Operation, ResourceType
+from tidemill.servers.http.api.dispatch import Endpoint
 from tidemill.servers.http.logins import HttpClient
 from tidemill.servers.http.server import Ask, Tell
 from tidemill.sql.core.errors import SqlBusy, SqlRefused, SqlUnavailable
 
-Endpoint = Callable[[Request, HttpClient], Awaitable[Response]]
 MEDIA_TYPES = {"json": "application/json", "csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 BODY_BYTES_MAX = 256 * 1024
 

@@ -113,6 +113,7 @@ class ConnectionIdentity:
         "exchange",
         "expires_ms",
         "has_failed",
+        "host",
         "is_open",
         "listener",
         "mechanism",
@@ -129,6 +130,8 @@ class ConnectionIdentity:
         """Whether a login was refused; the connection closes after the answer."""
         self.principal = ANONYMOUS
         self.mechanism = ""
+        self.host: str | None = None
+        """The address of the client, when another broker has logged in for it."""
         self.exchange: LoginExchange | None = None
         self.expires_ms: int | None = None
         self.node_id: int | None = None

@@ -21,8 +21,10 @@ from tidemill.model.errors import (
 from tidemill.model.security_settings import SecuritySettings
 from tidemill.security.core.principal import ANONYMOUS
 from tidemill.security.login import LoginStep
+from tidemill.servers.kafka.acting_login import ActingExchange
 from tidemill.servers.kafka.api import Call
 from tidemill.wire.kafka.cluster_proof import (
+    ACTING_MECHANISM,
     MECHANISM,
     NONCE_BYTES,
     proof_of_asked,
@@ -53,6 +55,9 @@ async def sasl_handshake(
         return call.response(error_code=0, mechanisms=(*offered, MECHANISM))
     # Clients see the mechanism of brokers only where there is no other one.
     shown = offered or ((MECHANISM,) if call.broker.cluster_secret else ())
+    if request.mechanism == ACTING_MECHANISM and not identity.mechanism:
+        identity.exchange, identity.mechanism = ActingExchange(call.broker, identity), request.mechanism
+        return call.response(error_code=0, mechanisms=shown)
     if request.mechanism not in offered:
         identity.has_failed = not identity.is_open
         return call.response(error_code=UnsupportedSaslMechanism.code, mechanisms=shown)
@@ -105,6 +110,8 @@ def _accept(call: Call, step: LoginStep) -> int:
     limits = [each for each in (step.expires_ms, _reauthentication_ms(call, now_ms)) if each is not None]
     identity.expires_ms = min(limits) if limits else None
     identity.principal = step.principal
+    if identity.mechanism == ACTING_MECHANISM:  # the HTTP server has logged the client in, and noted it
+        return 0
     security.audit.login_succeeded(step.principal, call.client_host, identity.mechanism, call.listener)
     return 0 if identity.expires_ms is None else max(1, identity.expires_ms - now_ms)
 

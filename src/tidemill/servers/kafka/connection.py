@@ -472,7 +472,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             key,
             version,
             header.client_id,
-            self.peer,
+            self._identity.host or self.peer,
             server.apis,
             identity=self._identity,
             guard=server.guard,

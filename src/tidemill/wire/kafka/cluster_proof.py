@@ -11,6 +11,9 @@ from struct import Struct
 from typing import NamedTuple
 
 MECHANISM = "TIDEMILL-CLUSTER"
+ACTING_MECHANISM = "TIDEMILL-ACTING"
+"""A broker logs in for a client of its HTTP server. The accepting broker first sends its node id. The connecting broker
+answers with a token for that broker, which names the client."""
 NONCE_BYTES = 32
 _NODE = Struct(">i")
 

@@ -5,44 +5,12 @@ runs. The handler checks rights on topics, timelines and groups: it leaves out w
 docs/reference/authorization.md is made from the table.
 """
 
-from enum import Enum
-from typing import NamedTuple
-
-from tidemill.security.core.resources import Operation, ResourceType
-
-_TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
-
-
-class LoginNeed(Enum):
-    """Whether a client must log in, where the server authenticates its clients."""
-
-    NONE = "no login"
-    OPTIONAL = "no login; one shows more"
-    LOGIN = "login"
-    BROKER = "brokers of the cluster only"
-
-
-class RouteRight(NamedTuple):
-    """One right that a route checks."""
-
-    operation: Operation
-    resource_type: ResourceType
-    note: str = ""
-    is_required: bool = True
-    """Whether a client without it is refused; otherwise the response leaves something out."""
-
-
-class RouteAccess(NamedTuple):
-    """One route."""
-
-    method: str
-    path: str
-    login: LoginNeed
-    rights: tuple[RouteRight, ...] = ()
-    note: str = ""
-    has_form: bool = False
-    """Whether the token against forged requests is a field of the form, which the handler checks."""
-
+from tidemill.security.core.resources import Operation
+from tidemill.servers.http.core import api_routes
+from tidemill.servers.http.core.route_access import CLUSTER as _CLUSTER
+from tidemill.servers.http.core.route_access import GROUP as _GROUP
+from tidemill.servers.http.core.route_access import TOPIC as _TOPIC
+from tidemill.servers.http.core.route_access import LoginNeed, RouteAccess, RouteRight
 
 _DETAILS = RouteRight(Operation.DESCRIBE, _CLUSTER, "for more than the state", is_required=False)
 _TOPICS = RouteRight(Operation.DESCRIBE, _TOPIC, "leaves out the other topics", is_required=False)
@@ -51,6 +19,7 @@ _TOPIC_SETTINGS = RouteRight(Operation.DESCRIBE_CONFIGS, _TOPIC, "for the settin
 _WHOLE_CLUSTER = RouteRight(Operation.DESCRIBE, _CLUSTER)
 
 ROUTES = (
+    *api_routes.ROUTES,
     RouteAccess(
         "GET",
         "/",
@@ -66,6 +35,7 @@ ROUTES = (
     RouteAccess("POST", "/login", LoginNeed.NONE, has_form=True),
     RouteAccess("POST", "/logout", LoginNeed.OPTIONAL, has_form=True),
     RouteAccess("GET", "/style.css", LoginNeed.NONE),
+    RouteAccess("GET", "/static/{name}", LoginNeed.NONE, note="style and scripts of the console"),
     RouteAccess("GET", "/metrics", LoginNeed.LOGIN, (_WHOLE_CLUSTER,)),
     RouteAccess("GET", "/health", LoginNeed.OPTIONAL, (_DETAILS,)),
     RouteAccess("GET", "/health/live", LoginNeed.NONE),

@@ -1,0 +1,5 @@
+"""The log in the console."""
+
+from tidemill.servers.http.console.page import PageHandler
+
+PAGES: dict[str, PageHandler] = {}

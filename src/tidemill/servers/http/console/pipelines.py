@@ -1,0 +1,5 @@
+"""Pipelines in the console."""
+
+from tidemill.servers.http.console.page import PageHandler
+
+PAGES: dict[str, PageHandler] = {}

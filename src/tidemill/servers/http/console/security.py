@@ -1,0 +1,5 @@
+"""Users, ACLs and quotas in the console."""
+
+from tidemill.servers.http.console.page import PageHandler
+
+PAGES: dict[str, PageHandler] = {}
