@@ -214,6 +214,25 @@ async def test_a_histogram_counts_each_message_in_its_bar(store: TimelineStore) 
     assert await store.tally("line", Selection(5, 5), now_ms=0, bars=2) == [0, 0]
 
 
+async def test_a_histogram_of_one_state_counts_as_a_list_would(store: TimelineStore) -> None:
+    draw = random.Random(5)
+    print("seed 5")
+    await store.schedule("line", [new(f"m{index}", draw.randrange(2_000), bucket=index % 9) for index in range(300)])
+    late = Selection(end_ms=400)
+    for message in (await store.find("line", late, now_ms=500, limit=40))[::2]:
+        claim = Claim(message.seq, message.version, "w", 500 + draw.randrange(1, 900), message.due_ms)
+        assert await store.acquire("line", [claim], now_ms=500) != [None]
+    whole = await everything(store)
+    for now_ms in (500, 900, 1_400):
+        for status in (None, *MessageStatus):
+            selection = Selection(300, 1_700, status)
+            chosen = [one for one in whole if selected(one, selection, now_ms)]
+            expected = [sum(300 + 200 * bar <= one.due_ms < 500 + 200 * bar for one in chosen) for bar in range(7)]
+            assert await store.tally("line", selection, now_ms=now_ms, bars=7) == expected
+            capped = await store.tally("line", selection, now_ms=now_ms, bars=7, bar_max=11)
+            assert capped == [min(11, count) for count in expected]
+
+
 async def test_large_bodies_come_in_several_answers(store: TimelineStore) -> None:
     size = FIND_BYTES_MAX // 2 - 1
     await store.govern(Alter("line", TimelineSettings(body_bytes_max=2 * FIND_BYTES_MAX)))

@@ -16,7 +16,15 @@ from typing import Protocol
 
 from tidemill.timelines.core.dealer import DealtConsumer
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
-from tidemill.timelines.core.message import EVERYTHING, NewMessage, Scheduled, Selection, TimedMessage, TimelinePosition
+from tidemill.timelines.core.message import (
+    COUNT_MAX,
+    EVERYTHING,
+    NewMessage,
+    Scheduled,
+    Selection,
+    TimedMessage,
+    TimelinePosition,
+)
 from tidemill.timelines.core.shared_windows import ConsumerPlace
 from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
 
@@ -76,8 +84,19 @@ class TimelineStore(Protocol):
     async def settle(self, timeline: str, commands: Sequence[Command], *, now_ms: int) -> list[CommandOutcome]:
         """Apply each command, if its token, version or owner still holds."""
 
-    async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
-        """The number of selected messages that are due in each of `bars` equal parts of the selection's range."""
+    async def tally(
+        self,
+        timeline: str,
+        selection: Selection = EVERYTHING,
+        *,
+        now_ms: int,
+        bars: int = 1,
+        bar_max: int = COUNT_MAX,
+    ) -> list[int]:
+        """The number of selected messages that are due in each of `bars` equal parts of the selection's range.
+
+        A part counts up to `bar_max` and reads hardly more, so `bars * bar_max` bounds the work. Writes do not wait.
+        """
 
     async def close(self) -> None:
         """Finish accepted operations and close files and connections."""

@@ -19,13 +19,15 @@ from tidemill.timelines.core.lease import (
     check_commands,
 )
 from tidemill.timelines.core.message import (
+    COUNT_MAX,
     EVERYTHING,
+    MessageStatus,
     NewMessage,
     Scheduled,
     Selection,
     TimedMessage,
     TimelinePosition,
-    bar_width_ms,
+    bar_ranges,
     check_find,
     check_new,
     selected,
@@ -44,6 +46,8 @@ class _MemoryTimeline:
         self.messages: dict[int, TimedMessage] = {}
         self.seq_of: dict[str, int] = {}
         self.order: list[tuple[int, int]] = []
+        self.held: set[int] = set()
+        """The messages with a holder, whose lease may have ended."""
 
     def put(self, message: TimedMessage) -> None:
         """Add the message, or replace its former state."""
@@ -51,6 +55,8 @@ class _MemoryTimeline:
         self.messages[message.seq] = message
         self.seq_of[message.id] = message.seq
         insort(self.order, (message.due_ms, message.seq))
+        if message.holder is not None:
+            self.held.add(message.seq)
 
     def drop(self, seq: int) -> None:
         """Remove the message if it exists."""
@@ -58,6 +64,7 @@ class _MemoryTimeline:
         if message is not None:
             del self.seq_of[message.id]
             del self.order[bisect_left(self.order, (message.due_ms, seq))]
+            self.held.discard(seq)
 
     def numbered(self, numbers: Sequence[int]) -> list[TimedMessage]:
         """The existing messages with these numbers."""
@@ -67,6 +74,19 @@ class _MemoryTimeline:
         """The existing messages with these ids."""
         return [self.messages[self.seq_of[one]] for one in ids if one in self.seq_of]
 
+    def count(self, selection: Selection, now_ms: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
+        """The selected messages in each range of due times; a long timeline is counted without looking at each one."""
+        if selection.buckets is not None or selection.ids is not None:
+            of_range = (selection._replace(start_ms=low, end_ms=high) for low, high in ranges)
+            return [sum(1 for _ in self.iterate(each, now_ms, (_BEFORE_ALL, _BEFORE_ALL))) for each in of_range]
+        leased = sorted((due_ms, seq) for seq in self.held if (due_ms := self.messages[seq].due_ms) > now_ms)
+        if selection.status is MessageStatus.LEASED:
+            return _between(leased, ranges)
+        counts = _between(self.order, ranges)
+        if selection.status is not MessageStatus.WAITING:
+            return counts
+        return [count - taken for count, taken in zip(counts, _between(leased, ranges), strict=True)]
+
     def iterate(self, selection: Selection, now_ms: int, start: tuple[int, int]) -> Iterator[TimedMessage]:
         """The selected messages after `start`, in order."""
         first = bisect_right(self.order, max(start, (selection.start_ms, _BEFORE_ALL)))
@@ -74,6 +94,12 @@ class _MemoryTimeline:
             message = self.messages[self.order[index][1]]
             if selected(message, selection, now_ms):
                 yield message
+
+
+def _between(order: Sequence[tuple[int, int]], ranges: Sequence[tuple[int, int]]) -> list[int]:
+    """How many of the ordered places are in each range of due times."""
+    places = ([bisect_left(order, (end, _BEFORE_ALL)) for end in each] for each in ranges)
+    return [max(0, high - low) for low, high in places]
 
 
 class MemoryTimelineStore:
@@ -153,13 +179,18 @@ class MemoryTimelineStore:
         self._write(line, changes)
         return outcomes
 
-    async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
+    async def tally(
+        self,
+        timeline: str,
+        selection: Selection = EVERYTHING,
+        *,
+        now_ms: int,
+        bars: int = 1,
+        bar_max: int = COUNT_MAX,
+    ) -> list[int]:
         """Count the selected messages by due time."""
-        width_ms = bar_width_ms(selection, bars)
-        counts = [0] * bars
-        for message in self._line(timeline).iterate(selection, now_ms, (_BEFORE_ALL, _BEFORE_ALL)):
-            counts[(message.due_ms - selection.start_ms) // width_ms] += 1
-        return counts
+        ranges = bar_ranges(selection, now_ms, bars)
+        return [min(count, bar_max) for count in self._line(timeline).count(selection, now_ms, ranges)]
 
     async def close(self) -> None:
         """Drop everything."""

@@ -26,6 +26,7 @@ BATCH_BYTES_MAX = 128 * 1024 * 1024
 FIND_LIMIT_MAX = 10_000
 FIND_BYTES_MAX = 32 * 1024 * 1024  # of bodies in one result; a larger first body is returned alone
 HISTOGRAM_BARS_MAX = 10_000
+COUNT_MAX = 2**62  # no limit: more messages than any store has
 
 
 class MessageStatus(Enum):

@@ -6,12 +6,13 @@ from typing import Any
 import asyncpg
 
 from tidemill.timelines.core.message import (
+    COUNT_MAX,
     FIND_BYTES_MAX,
     MessageStatus,
     Selection,
     TimedMessage,
     TimelinePosition,
-    bar_width_ms,
+    bar_ranges,
     resumed,
 )
 from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings, TimelineState, usable
@@ -114,18 +115,23 @@ async def find(
     return [TimedMessage(*row) for row in await connection.fetch(rows, *where.values)]
 
 
-async def tally(connection: asyncpg.Connection, name: str, selection: Selection, now_ms: int, bars: int) -> list[int]:
-    """Count the selected messages by due time."""
-    width_ms = bar_width_ms(selection, bars)
+async def tally(
+    connection: asyncpg.Connection, name: str, selection: Selection, now_ms: int, bars: int, bar_max: int = COUNT_MAX
+) -> list[int]:
+    """Count the selected messages by due time: one short range of each index per bar, and no more than `bar_max`."""
     where = await _Where.of(connection, name, selection, now_ms)
-    bar = f"(s.due_ms - {where.bind(selection.start_ms)}) / {where.bind(width_ms)}"
+    ranges = bar_ranges(selection, now_ms, bars)
+    lows, highs = (where.bind([each[end] for each in ranges], "bigint[]") for end in (0, 1))
+    limit = where.bind(bar_max)
     sources = _COUNTED if selection.ids is None else (STATES,)
-    counts = [0] * bars
+    in_bar = f"{where} AND s.due_ms >= r.low AND s.due_ms < r.high"
     # One statement: between two of them messages may change places.
-    parts = (f"SELECT {bar} AS bar, count(*) FROM {source} WHERE {where} GROUP BY bar" for source in sources)  # noqa: S608 (own text; values are bound)
-    for number, count in await connection.fetch(" UNION ALL ".join(parts), *where.values):
-        counts[number] += count
-    return counts
+    counts = " + ".join(
+        f"(SELECT count(*) FROM (SELECT FROM {source} WHERE {in_bar} LIMIT {limit}) s)"  # noqa: S608 (own text; values are bound)
+        for source in sources
+    )
+    counted = f"SELECT {counts} FROM unnest({lows}, {highs}) WITH ORDINALITY AS r (low, high, bar) ORDER BY bar"  # noqa: S608 (own text; values are bound)
+    return [min(bar_max, count) for (count,) in await connection.fetch(counted, *where.values)]
 
 
 class _Where:

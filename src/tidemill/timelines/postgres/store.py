@@ -13,6 +13,7 @@ import asyncpg
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
 from tidemill.timelines.core.message import (
+    COUNT_MAX,
     EVERYTHING,
     NewMessage,
     Scheduled,
@@ -95,9 +96,17 @@ class PostgresStore:
         """Apply the commands that still hold."""
         return await self._do(lambda connection: writes.settle(connection, timeline, commands, now_ms))
 
-    async def tally(self, timeline: str, selection: Selection = EVERYTHING, *, now_ms: int, bars: int = 1) -> list[int]:
+    async def tally(
+        self,
+        timeline: str,
+        selection: Selection = EVERYTHING,
+        *,
+        now_ms: int,
+        bars: int = 1,
+        bar_max: int = COUNT_MAX,
+    ) -> list[int]:
         """Count the selected messages by due time."""
-        return await self._do(lambda connection: reads.tally(connection, timeline, selection, now_ms, bars))
+        return await self._do(lambda connection: reads.tally(connection, timeline, selection, now_ms, bars, bar_max))
 
     async def close(self) -> None:
         """Wait for running calls and close the connections."""

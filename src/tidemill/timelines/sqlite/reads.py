@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.message import (
+    COUNT_MAX,
     MessageStatus,
     Selection,
     TimedMessage,
@@ -115,20 +116,23 @@ def find(
     return list(within_bytes(messages)) if bodies else list(messages)
 
 
-def tally(connection: sqlite3.Connection, name: str, selection: Selection, now_ms: int, bars: int) -> list[int]:
+def tally(
+    connection: sqlite3.Connection, name: str, selection: Selection, now_ms: int, bars: int, bar_max: int = COUNT_MAX
+) -> list[int]:
     """Count by due time: one scan of a short range per bar, because grouping would sort all entries first."""
     ranges = json.dumps(bar_ranges(selection, now_ms, bars))
-    values = {**_values(connection, name, selection), "ranges": ranges}
+    values = {**_values(connection, name, selection), "ranges": ranges, "bar_max": bar_max}
     counts = [0] * bars
     for source in _sources(selection, values):
         message = "" if selection.buckets is None else _MESSAGE
         statement = f"""
-            SELECT (SELECT count(*) FROM {source.table}{message} WHERE {_conditions(source, selection)}
-                    AND s.due_ms >= r.value ->> 0 AND s.due_ms < r.value ->> 1)
-            FROM json_each(:ranges) AS r
+            SELECT (SELECT count(*) FROM (
+                SELECT 1 FROM {source.table}{message} WHERE {_conditions(source, selection)}
+                AND s.due_ms >= r.value ->> 0 AND s.due_ms < r.value ->> 1 LIMIT :bar_max
+            )) FROM json_each(:ranges) AS r
         """  # noqa: S608 (own text; values are bound)
         found = connection.execute(statement, values)
-        counts = [count + more for count, (more,) in zip(counts, found, strict=True)]
+        counts = [min(bar_max, count + more) for count, (more,) in zip(counts, found, strict=True)]
     return counts
 
 

@@ -246,7 +246,7 @@ async def test_reads_look_at_a_short_range_of_an_index(tmp_path: Path, selection
         reads.tally(asked, "line", selection, NOW, 5)
         connection.close()
         looks = [step for step in planned.steps if step.startswith(("SEARCH", "SCAN")) and "VIRTUAL" not in step]
-        looks.remove("SCAN found")  # the answer itself
+        looks = [step for step in looks if step != "SCAN found" and "(subquery" not in step]  # the answers themselves
         assert sum(found_by in step for step in looks) >= 2
         assert all(found_by in step or ONE_ROW.search(step) for step in looks), planned.steps
         if selection.ids is None:  # these come in order already; a few ids may be sorted
