@@ -8,7 +8,7 @@ from tidemill import Message, Timeline
 from tidemill.testing import Broker
 
 
-def test_what_is_written_is_read(tidemill_broker: Broker) -> None:
+def test_produced_records_are_consumed(tidemill_broker: Broker) -> None:
     server = {"bootstrap.servers": tidemill_broker.bootstrap_servers}
     producer = Producer(server)
     producer.produce("orders", key=b"ada", value=b"two teapots")

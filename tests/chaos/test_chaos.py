@@ -21,7 +21,7 @@ FAULTS = (
 
 
 @pytest.mark.timeout(240)
-def test_nothing_acknowledged_is_lost_or_doubled_whatever_happens_to_one_broker() -> None:
+def test_acknowledged_records_are_not_lost_or_doubled_by_faults_of_one_broker() -> None:
     report = run(seed=7, faults=FAULTS)
     print("\n".join(report.lines()))
     check(report)

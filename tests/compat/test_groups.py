@@ -65,7 +65,7 @@ def test_members_come_and_go_and_nothing_is_left_out(broker: Broker, topic: str,
         assert committed(broker, topic, topic) == [40] * PARTITIONS
 
 
-def test_who_comes_later_goes_on_where_the_others_stopped(broker: Broker, topic: str, protocol: str) -> None:
+def test_a_later_consumer_continues_at_the_committed_offsets(broker: Broker, topic: str, protocol: str) -> None:
     produce(broker.bootstrap_servers, topic, PARTITIONS, 10)
     with crowd(broker, topic, protocol) as first:
         first.join("a")
@@ -187,7 +187,7 @@ def test_the_broker_assigns_as_it_is_asked(broker: Broker, topic: str, assignor:
         )
 
 
-def test_cooperative_members_keep_what_they_may(broker: Broker, topic: str) -> None:
+def test_cooperative_members_keep_unmoved_partitions(broker: Broker, topic: str) -> None:
     with crowd(broker, topic, "classic", **{"partition.assignment.strategy": "cooperative-sticky"}) as group:
         group.join("a")
         group.until_shared(PARTITIONS)

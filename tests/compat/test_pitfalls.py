@@ -67,7 +67,7 @@ def kcat_group(broker: Broker, group: str, topic: str, count: int, *more: str) -
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_kcat_as_a_group_goes_on_where_it_stopped(broker: Broker, strategy: str) -> None:
+def test_kcat_as_a_group_continues_at_its_offsets(broker: Broker, strategy: str) -> None:
     topic = f"kcat-{strategy}"
     create_topic(broker.bootstrap_servers, topic, 2)
     more = ["-X", f"partition.assignment.strategy={strategy}", "-X", "auto.offset.reset=earliest"]

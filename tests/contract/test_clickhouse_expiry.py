@@ -63,7 +63,7 @@ async def test_offsets_of_rows_that_expired_while_no_broker_ran_are_not_assigned
         assert (again.log_start_offset, again.log_end_offset) == (end_offset, given)
 
 
-async def test_nothing_is_left_out_when_nothing_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_append_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_: Sequence[BatchRows]) -> None:
         raise KafkaStorageError("no room")
 

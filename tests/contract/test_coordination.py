@@ -129,7 +129,7 @@ async def test_a_session_takes_its_keys_along(store: Coordination) -> None:
     assert await store.get("kept") == VersionedValue(b"1", kept)
 
 
-async def test_a_guard_fences_who_lost_it(store: Coordination) -> None:
+async def test_a_guard_rejects_the_writer_that_lost_the_key(store: Coordination) -> None:
     mine = await put(store, "controller", b"1")
     guard = KeyGuard("controller", mine)
     first = await store.compare_and_put("state", b"a", 0, guard=guard)
@@ -148,7 +148,7 @@ async def test_any_value_comes_back(store: Coordination) -> None:
         assert await store.get(key) == VersionedValue(value, revision)
 
 
-async def test_what_was_answered_is_there_for_the_next(tmp_path: Path, etcd: Etcd) -> None:
+async def test_an_acknowledged_write_is_read_after_a_restart(tmp_path: Path, etcd: Etcd) -> None:
     url = etcd.new_folder()
 
     async def write_and_read(open_one: Callable[[], AbstractAsyncContextManager[Coordination]]) -> None:

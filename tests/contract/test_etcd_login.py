@@ -56,7 +56,9 @@ async def _switch_on(url: str) -> None:
     await channels.close()
 
 
-async def test_who_has_everything_reads_writes_watches_and_keeps_a_session(guarded: Etcd, ours: Certificates) -> None:
+async def test_a_user_with_every_permission_reads_writes_watches_and_keeps_a_session(
+    guarded: Etcd, ours: Certificates
+) -> None:
     store = EtcdCoordination(address(guarded, ours, f"{USER}:{QUOTED}@"))
     seen = asyncio.Event()
 
@@ -89,7 +91,7 @@ async def test_who_has_everything_reads_writes_watches_and_keeps_a_session(guard
         ("", "permission denied"),
     ],
 )
-async def test_who_is_not_known_is_refused(guarded: Etcd, ours: Certificates, login: str, said: str) -> None:
+async def test_an_unknown_login_is_rejected(guarded: Etcd, ours: Certificates, login: str, said: str) -> None:
     store = EtcdCoordination(address(guarded, ours, login), answer_s=2)
     try:
         with pytest.raises(CoordinationAway) as refused:
@@ -141,7 +143,7 @@ def test_serve_says_what_is_wrong_in_one_line_and_never_the_password(
         ("etcd://u:secret@h:p", "'h:p' is not host:port"),
     ],
 )
-def test_what_is_wrong_with_an_address_is_said_without_its_password(url: str, said: str) -> None:
+def test_an_error_about_an_address_does_not_show_the_password(url: str, said: str) -> None:
     with pytest.raises(InvalidConfig) as wrong:
         parse(url)
     assert said in str(wrong.value)

@@ -325,7 +325,7 @@ async def test_an_open_transaction_is_known_after_a_restart(world: World) -> Non
     assert [tuple(one) for one in (await log.reader.read(2, MEGABYTE, committed=True)).aborted] == [(9, 0)]
 
 
-async def test_what_a_topic_refuses_changes_nothing(world: World) -> None:
+async def test_a_rejected_append_changes_nothing(world: World) -> None:
     log = await world.open(max_message_bytes="500", segment_bytes="300", message_timestamp_before_max_ms="1000")
     damaged = batch(b"value")
     damaged[-1] ^= 1
@@ -476,7 +476,7 @@ async def test_large_and_small_batches_keep_their_order(world: World) -> None:
     assert [len(value or b"") for value in (await everything(log)).values()] == sizes
 
 
-async def test_a_deleted_log_is_gone(world: World) -> None:
+async def test_a_deleted_log_cannot_be_read(world: World) -> None:
     log = await world.open()
     await log.leader.append(batch(b"a"), acks=-1)
     await log.delete()
@@ -487,7 +487,7 @@ async def test_a_deleted_log_is_gone(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_it_agrees_with_a_list(world: World, seed: int) -> None:
+async def test_the_log_agrees_with_a_list(world: World, seed: int) -> None:
     """Random appends, reads, deletions, cuts and restarts, compared with a plain model."""
     random = Random(seed)
     log = await world.open(segment_bytes="1200", index_interval_bytes=str(random.choice([0, 200, 4096])))

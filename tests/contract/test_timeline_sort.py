@@ -89,7 +89,7 @@ async def test_messages_that_may_be_wanted_now_are_left_alone(postgres: Postgres
         assert [one.id for one in await listed(store)] == ["moved", "near", "far"]
 
 
-async def test_nothing_is_sorted_before_enough_is_there_or_the_time_is_known(
+async def test_sorting_waits_for_enough_rows_or_a_known_time(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sort, "FRESH_MIN", 3)

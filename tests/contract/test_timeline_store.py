@@ -154,7 +154,7 @@ async def test_the_same_id_again_changes_nothing(store: TimelineStore) -> None:
     assert [(one.due_ms, one.body) for one in await everything(store)] == [(10, b"a")]
 
 
-async def test_an_id_is_free_after_its_message_is_gone_and_numbers_are_not_reused(store: TimelineStore) -> None:
+async def test_the_id_of_a_cancelled_message_is_free_and_its_number_is_not(store: TimelineStore) -> None:
     (first,) = await store.schedule("line", [new("a")])
     assert await store.settle("line", [Cancel("a")], now_ms=NOW) == [CommandOutcome.DONE]
     (second,) = await store.schedule("line", [new("a")])
@@ -259,7 +259,7 @@ async def test_a_lease_moves_the_message_and_can_be_taken_once(store: TimelineSt
     assert second == LeaseGrant(kept.seq, 3, "w2", NOW + 200, 2)
 
 
-async def test_nothing_is_leased_before_it_is_due_unless_a_little_early_is_allowed(store: TimelineStore) -> None:
+async def test_no_message_is_leased_earlier_than_allowed(store: TimelineStore) -> None:
     (kept,) = await store.schedule("line", [new("a", NOW + 10)])
     claim = Claim(kept.seq, 1, "w", NOW + 500, NOW + 10)
     assert await store.acquire("line", [claim], now_ms=NOW + 9) == [None]

@@ -101,7 +101,7 @@ async def test_noise(tmp_path: Path) -> None:
     ],
     ids=["path", "header", "trailer", "chunked body", "announced body"],
 )
-async def test_what_has_no_end_is_cut(tmp_path: Path, begin: bytes) -> None:
+async def test_an_endless_request_is_cut_off(tmp_path: Path, begin: bytes) -> None:
 
     async with running_http_server(tmp_path) as address:
         _, writer = await asyncio.open_connection(*address)
@@ -119,7 +119,9 @@ async def test_what_has_no_end_is_cut(tmp_path: Path, begin: bytes) -> None:
 
 
 @pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nhost", SQL + b"content-length: 9\r\n\r\n{"])
-async def test_who_does_not_go_on_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes) -> None:
+async def test_a_client_that_stops_within_a_request_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
     monkeypatch.setattr(bounded_protocol, "RECEIVE_S", 0.05)
 
     async with running_http_server(tmp_path) as address:

@@ -126,7 +126,7 @@ def test_a_user_without_rights_gets_nothing(
             assert method.name in {"Ping", "ListTopics", "ListTimelines", "ChooseBrokers"}
 
 
-def test_what_mallory_may_not(broker: SecuredBroker, channel: grpc.Channel) -> None:
+def test_an_unauthorized_user_changes_no_topic_and_no_timeline(broker: SecuredBroker, channel: grpc.Channel) -> None:
     login = (("authorization", basic("mallory", broker.passwords["mallory"])),)
     topics, timelines = BrokerServiceStub(channel), TimelineServiceStub(channel)
     for attempt in (

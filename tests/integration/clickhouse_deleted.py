@@ -60,7 +60,7 @@ async def write(log: ClickHouseLog, value: bytes) -> None:
     await log.append_aside([batch], [read_header(batch)], now_ms())
 
 
-async def test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name(world: World) -> None:
+async def test_late_writes_of_a_broker_do_not_change_a_recreated_topic(world: World) -> None:
     awake, late = Broker(world, 1), Broker(world, 2)
     old = await late.lead("again", OLD, LATE_EPOCH)
     await write(old, b"old")
@@ -97,7 +97,7 @@ async def test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_nam
     await next_one.close()
 
 
-async def test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted(world: World) -> None:
+async def test_a_topic_without_an_id_is_upgraded_and_can_be_deleted(world: World) -> None:
     """Tables of the previous version have rows, claims and notes without an id."""
     broker = Broker(world, 1)
     first = await broker.lead("aged", "", 3)

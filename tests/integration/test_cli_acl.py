@@ -113,7 +113,7 @@ def test_a_producer_and_a_consumer(cli: Commands) -> None:
     assert cli.acls("alice") == []
 
 
-def test_what_applies_is_listed(cli: Commands) -> None:
+def test_acl_list_shows_the_acls_that_apply_to_a_name(cli: Commands) -> None:
     grant = ("acl", "grant", "alice", "--operation", "read")
     cli.by(ADMIN, *grant, "--topic", "bills", "--timeline", "reminders")
     cli.by(ADMIN, *grant, "--topic", "bill", "--prefix", "--host", "10.0.0.7", "--host", "2001:DB8::7")

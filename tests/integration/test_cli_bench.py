@@ -6,7 +6,7 @@ from tests.support.command_line import CommandLine
 FAILED, WRONG_USE = 1, 2
 
 
-def test_everything_that_was_written_is_read_and_nothing_stays(tidemill: CommandLine) -> None:
+def test_the_benchmark_reads_all_records_and_deletes_its_topics(tidemill: CommandLine) -> None:
     rows = tidemill.fine("bench", "--records", "3000", "--size", "10", "--singles", "20", "-p", "2", "--json").json()
     assert [(row["what"], row["records"]) for row in rows] == [
         ("written, acks=all", 3_000),

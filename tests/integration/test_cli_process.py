@@ -57,9 +57,7 @@ def test_one_of_several_brokers_is_enough(tidemill: CommandLine, cli_broker: Bro
     tidemill.fine("topic", "list", "--bootstrap", f"127.0.0.1:1,{cli_broker.bootstrap_servers}")
 
 
-def test_one_that_is_there_and_does_not_answer_is_passed_over(
-    tidemill: CommandLine, cli_broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_broker_is_skipped(tidemill: CommandLine, cli_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "GREET_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         name = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -159,7 +157,7 @@ def test_output_that_cannot_be_written(cli_broker: Broker, words: str, streams: 
         ("schedule x --in 5s --id one", WRONG_USE, "error: --id names one message; there are 0\n"),
     ],
 )
-def test_nothing_comes_from_a_closed_input(cli_broker: Broker, words: str, code: int, said: str) -> None:
+def test_a_closed_input_is_empty(cli_broker: Broker, words: str, code: int, said: str) -> None:
     line = f"'{sys.executable}' -m tidemill {words} <&-"
     ran = subprocess.run(
         ["bash", "-c", line], env=environ(cli_broker), capture_output=True, text=True, timeout=WAIT_S, check=False

@@ -74,7 +74,7 @@ def test_records_without_a_key_take_the_partitions_in_turn(tidemill: CommandLine
     assert partitions == [(partitions[0] + turn) % 3 for turn in range(9)]
 
 
-def test_where_reading_starts(tidemill: CommandLine) -> None:
+def test_options_decide_the_first_offset_that_is_read(tidemill: CommandLine) -> None:
     tidemill.fine("produce", "places", stdin=b"".join(b"%d\n" % number for number in range(10)))
 
     def consume(*words: str) -> list[str]:
@@ -106,7 +106,7 @@ def test_json_lines(tidemill: CommandLine) -> None:
     }
 
 
-def test_what_is_no_text_is_whole_in_json(tidemill: CommandLine) -> None:
+def test_bytes_that_are_not_utf8_are_complete_in_json(tidemill: CommandLine) -> None:
     tidemill.fine("produce", "raw", "--key-separator", ":", stdin=b"k\xff:v\xfe\n")
     [line] = read(tidemill, "raw", "--json")
     record = json.loads(line)
@@ -119,7 +119,7 @@ def test_what_is_no_text_is_whole_in_json(tidemill: CommandLine) -> None:
     assert "is not UTF-8" in tidemill.refused(WRONG_USE, "produce", "raw", "-m", "\udcff")
 
 
-def test_a_group_goes_on_where_it_stopped(tidemill: CommandLine) -> None:
+def test_a_group_continues_at_its_committed_offset(tidemill: CommandLine) -> None:
     tidemill.fine("produce", "shared", stdin=b"1\n2\n3\n")
     assert tidemill.fine("consume", "shared", "--group", "team", "--max", "2").lines == ["1", "2"]
     assert tidemill.fine("consume", "shared", "--group", "team", "--max", "1").lines == ["3"]
@@ -135,7 +135,7 @@ def test_a_command_for_each_record(tidemill: CommandLine) -> None:
     assert ran.lines == ["jobs 0/3 k 4"]
 
 
-def test_a_command_hears_of_every_key(tidemill: CommandLine) -> None:
+def test_a_command_gets_every_key(tidemill: CommandLine) -> None:
     producer = Producer({"bootstrap.servers": os.environ["TIDEMILL_BOOTSTRAP"]})
     for key in (b"\0\0\0\x07", b"caf\xe9", None, b"x" * 200_000):
         producer.produce("keys", b"", key=key, partition=0)

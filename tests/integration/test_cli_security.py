@@ -66,7 +66,7 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> C
     return line
 
 
-def test_every_command_that_talks_to_a_broker_is_let_in(secured: Secured, cli: CommandLine) -> None:
+def test_every_command_that_uses_a_broker_logs_in(secured: Secured, cli: CommandLine) -> None:
     reported = secured.options()
     cli.fine("topic", "create", "safe", "-p", "2", *reported)
     cli.fine("produce", "safe", "-m", "a", "-m", "b", "--partition", "0", *reported)
@@ -98,7 +98,7 @@ def test_every_command_that_talks_to_a_broker_is_let_in(secured: Secured, cli: C
     cli.fine("topic", "delete", "safe", "safe.dlq", "--yes", *reported)
 
 
-def test_a_file_says_it_once_for_all_commands(
+def test_one_client_file_serves_all_commands(
     secured: Secured, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = secured.file()

@@ -73,7 +73,7 @@ def test_a_certificate(tidemill: CommandLine, authority: Authority) -> None:
     assert tidemill.fine("sql", QUERY, "--json", *clients(own)).json() == [{"topic": "orders"}]
 
 
-def test_errors_say_what_is_missing(
+def test_errors_name_the_missing_option(
     tidemill: CommandLine, authority: Authority, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = broker.http.removeprefix("https://")

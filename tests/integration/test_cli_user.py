@@ -105,7 +105,7 @@ def test_changing_the_mechanism_of_a_super_user_keeps_it_one(cli: CommandLine, t
     assert mechanisms_of(cli, ADMIN) == {"SCRAM-SHA-256": 8192}
 
 
-def test_who_is_no_administrator_changes_no_user(cli: CommandLine) -> None:
+def test_an_ordinary_user_changes_no_user(cli: CommandLine) -> None:
     password = cli.fine("user", "add", "carol", "--generate", "--json").json()["password"]
     for command in ("user list", "user add dave --generate", "user set-password admin --generate"):
         refusal = cli.refused(FAILED, *command.split(), *as_user("carol", password))

@@ -176,7 +176,7 @@ def test_members_at_two_brokers_are_one_group(world: World) -> None:
     first.consumer.close()
 
 
-def test_who_is_no_member_commits_nothing_whichever_broker_is_asked(world: World) -> None:
+def test_every_broker_rejects_a_commit_of_a_client_that_is_no_member(world: World) -> None:
     world.create("fenced")
     send(world.brokers[0], "fenced", 0, 4)
     member = Member(world.brokers[1], "fenced", "turns")

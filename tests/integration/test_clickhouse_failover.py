@@ -119,7 +119,7 @@ class Sender:
             self._producer.poll(0.01)
 
 
-def test_the_other_broker_goes_on_when_one_is_killed_and_shares_when_it_is_back(world: World) -> None:
+def test_the_other_broker_takes_over_from_a_killed_one_until_it_returns(world: World) -> None:
     world.create("orders")
     eventually(lambda: world.both_lead("orders"), "both brokers lead")
     config = {"bootstrap.servers": world.brokers.bootstrap, "group.id": "mailers", "auto.offset.reset": "earliest"}

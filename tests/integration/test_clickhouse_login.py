@@ -73,7 +73,7 @@ NOT_TRUSTED = (
     [("me:wrong", "ours", NOT_LET_IN), (QUOTED, "others", NOT_TRUSTED)],
     ids=["password", "signer"],
 )
-def test_a_broker_that_is_not_let_in_says_so_in_one_line(
+def test_a_broker_reports_a_rejected_login_in_one_line(
     world: World, tmp_path: Path, login: str, signer: str, said: str
 ) -> None:
     url = world.url(login, f"ca={getattr(world, signer).ca}")
@@ -110,7 +110,7 @@ def test_a_server_that_asks_for_a_client_certificate(tmp_path: Path, login: str)
             assert "?cert=FILE&key=FILE" in found.problem
 
 
-def test_what_is_said_to_a_cluster_of_replicas_is_sql(world: World) -> None:
+def test_statements_for_replicated_tables_are_valid_sql(world: World) -> None:
     """Replicas and ON CLUSTER need servers that are not here: the engine's parser reads every statement for them."""
     layout = parse("clickhouse://one,two/shop?cluster=main&ranges=0-4,5-9", Path())
     statements = [*schema.preparation(layout), *schema.steps(layout, 0)]

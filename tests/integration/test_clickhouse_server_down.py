@@ -91,7 +91,7 @@ def test_with_one_server_down_groups_on_the_other_join_read_and_commit(
     assert read_and_commit(broker, group_on(down), topic, down) == (b"before", 1)
 
 
-def test_where_a_topic_is_spread_is_chosen_once(world: tuple[list[Server], Broker]) -> None:
+def test_the_servers_of_a_topic_are_chosen_once(world: tuple[list[Server], Broker]) -> None:
     _, broker = world
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     wanted = NewTopic("too-wide", 2, 1, config={"tidemill.spread.servers": str(SERVERS + 1)})

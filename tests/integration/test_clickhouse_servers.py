@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from tests.integration.clickhouse_deleted import (
-    test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted,
-    test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name,
+    test_a_topic_without_an_id_is_upgraded_and_can_be_deleted,
+    test_late_writes_of_a_broker_do_not_change_a_recreated_topic,
 )
 from tests.support.clickhouse import Server, running
 from tests.support.doc_pages import ROOT, blocks
@@ -39,8 +39,8 @@ AUDIT = (
 
 
 __all__ = [
-    "test_a_topic_from_before_ids_were_kept_goes_on_and_can_be_deleted",
-    "test_what_a_broker_does_late_does_not_touch_the_next_topic_of_that_name",
+    "test_a_topic_without_an_id_is_upgraded_and_can_be_deleted",
+    "test_late_writes_of_a_broker_do_not_change_a_recreated_topic",
 ]
 
 
@@ -257,7 +257,7 @@ def test_the_guide_does_what_it_says(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", ["group_activity", f"({TABLES['group_activity'].made_by})"], ids=["server", "broker"])
-def test_who_was_not_heard_of_for_two_minutes_is_not_active(world: World, view: str) -> None:
+def test_a_member_without_a_heartbeat_for_two_minutes_is_not_active(world: World, view: str) -> None:
     """By the view of the servers and by the broker's own; both are asked over the tables of the server."""
     columns = (
         "'quiet', concat('m', toString(number)), 'Stable', now64(9) - toIntervalSecond([5, 90, 150, 9000][number + 1])"

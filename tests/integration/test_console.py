@@ -90,7 +90,7 @@ async def test_a_failed_partition_is_not_ready(tmp_path: Path, monkeypatch: pyte
         assert (await client.get("/health/live")).status_code == 200
 
 
-async def test_who_is_no_member_of_its_cluster_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_outside_its_cluster_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidemill.cluster.membership import Membership
 
     async with running_console(tmp_path) as (client, _server):

@@ -90,7 +90,7 @@ def test_ctrl_c_ends_everything_in_order(start: Any) -> None:
     assert re.search(r"^reminders +[\d,]+ delivered, [\d,]+ not due yet, none early", out, re.MULTILINE)
 
 
-def test_without_java_it_goes_on_and_says_so(start: Any, tmp_path: Path) -> None:
+def test_the_demo_without_java_reports_it_and_continues(start: Any, tmp_path: Path) -> None:
     demo = start(JAVA_HOME=str(tmp_path))
     lines = until(demo, "without Spark")
     assert lines[-1].startswith(f"without Spark: JAVA_HOME is {tmp_path}, which has no bin/java; Spark needs Java")

@@ -624,7 +624,7 @@ def test_the_table_lists_what_the_handlers_check() -> None:
     assert RECORDED - listed == set()
 
 
-def test_a_session_belongs_to_the_user_who_opened_it(site: Site) -> None:
+def test_a_session_belongs_to_the_user_that_opened_it(site: Site) -> None:
     mine = producer(site)
     stolen = timelines.ScheduleRequest(session=mine, messages=[BODY])
     with pytest.raises(grpc.RpcError) as caught:

@@ -497,7 +497,7 @@ def test_timelines_are_protected_like_topics(guarded: GuardedHttp) -> None:
     assert guarded.rows(ADMIN, "SELECT id FROM timers ORDER BY id") == [["in-hidden"], ["in-orders"]]
 
 
-def test_tables_are_told_to_brokers_only(guarded: GuardedHttp) -> None:
+def test_tables_are_returned_to_brokers_only(guarded: GuardedHttp) -> None:
     path = "/api/tables/partitions"
 
     def token(secret: str, number: int, name: str = ADMIN, **changed: Any) -> dict[str, str]:

@@ -65,7 +65,7 @@ def test_pages_over_tls(broker: Broker, authority: Authority) -> None:
     assert named.status_code == 200
 
 
-def test_a_client_without_tls_is_told_so(broker: Broker) -> None:
+def test_a_client_without_tls_gets_an_error_that_names_https(broker: Broker) -> None:
     """Otherwise a browser shows an empty response, and the user does not know why."""
     found = httpx.get(f"http://{broker.http.removeprefix('https://')}/health/live", timeout=WAIT_S)
     assert found.status_code == 400

@@ -184,7 +184,7 @@ def test_kafka_python_with_sessions_and_many_partitions(broker: Broker, admin: A
     assert sorted(seen) == [(partition, turn) for partition in range(12) for turn in range(5)]
 
 
-async def test_aiokafka_waits_for_what_comes_later(broker: Broker, topic: str) -> None:
+async def test_aiokafka_waits_for_later_records(broker: Broker, topic: str) -> None:
     consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers, fetch_max_wait_ms=60_000)
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     values = []

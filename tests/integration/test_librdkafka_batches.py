@@ -188,7 +188,7 @@ def placed(records: list[NewRecord]) -> list[Record]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_what_librdkafka_sends_is_read(codec: Codec) -> None:
+def test_batches_of_librdkafka_are_read(codec: Codec) -> None:
     records = sample(300)
     with stub() as broker:
         producer = Producer(

@@ -167,9 +167,7 @@ def test_described_credentials_have_no_secrets(admin: AdminClient) -> None:
     assert set(admin.describe_user_scram_credentials().result(TIMEOUT_S)) >= {"admin", "alice", "bob"}
 
 
-def test_a_user_who_is_not_an_administrator_cannot_add_users(
-    broker: Broker, authority: Authority, admin: AdminClient
-) -> None:
+def test_an_ordinary_user_cannot_add_users(broker: Broker, authority: Authority, admin: AdminClient) -> None:
     client = AdminClient(login(broker, authority, "alice", "alice-password"))
     change = UserScramCredentialUpsertion("eve", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"eve")
     with pytest.raises(KafkaException) as caught:

@@ -161,7 +161,7 @@ def test_too_many_errors_halt_loudly(broker: Broker, topic: str) -> None:
     assert consumer.stats().completed == 0
 
 
-def test_skip_what_is_exhausted(broker: Broker, topic: str) -> None:
+def test_exhausted_records_are_skipped(broker: Broker, topic: str) -> None:
     fill(broker, topic, 20)
     book = Book(19)
 
@@ -239,7 +239,7 @@ def test_partitions_that_are_added_are_handled_too(broker: Broker, topic: str) -
     assert not thread.is_alive()
 
 
-def test_nothing_is_left_behind(broker: Broker, topic: str) -> None:
+def test_a_finished_consumer_leaves_no_thread_and_no_open_file(broker: Broker, topic: str) -> None:
     fill(broker, topic, 50)
 
     def run_once(group: str) -> None:
@@ -255,7 +255,7 @@ def test_nothing_is_left_behind(broker: Broker, topic: str) -> None:
     eventually(lambda: open_files() <= descriptors)
 
 
-def test_max_records_is_exact_and_the_next_run_goes_on(broker: Broker, topic: str) -> None:
+def test_max_records_is_exact_and_the_next_run_continues(broker: Broker, topic: str) -> None:
     fill(broker, topic, 100)
     books = [Book(1_000), Book(1_000)]
     for book in books:

@@ -117,7 +117,7 @@ def make_topic(servers: str, topic: str, partitions: int) -> None:
     admin.create_topics([NewTopic(topic, partitions, config=kept)])[topic].result(60)
 
 
-def test_a_replay_that_is_killed_anywhere_goes_on_without_doubles(
+def test_a_killed_replay_continues_without_duplicates(
     servers: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic(servers, "killed", PARTITIONS)
@@ -134,7 +134,7 @@ def test_a_replay_that_is_killed_anywhere_goes_on_without_doubles(
     assert committed(servers, "killed") == everything()
 
 
-def test_what_was_replayed_is_not_replayed_again_unless_asked(servers: str, lake: Lake) -> None:
+def test_a_second_replay_writes_only_new_rows_unless_requested(servers: str, lake: Lake) -> None:
     make_topic(servers, "twice", PARTITIONS)
     with KafkaClient({"bootstrap.servers": servers}) as client:
         advanced: list[int] = []

@@ -192,7 +192,7 @@ def sink(servers: str, request: pytest.FixtureRequest) -> Sink:
     return Sink(servers, topic)
 
 
-def test_a_driver_that_dies_at_every_step_and_comes_back_with_other_tasks(sink: Sink) -> None:
+def test_a_driver_killed_at_any_step_restarts_with_other_tasks(sink: Sink) -> None:
     died = 0
     for batch in count():
         try:
@@ -288,7 +288,7 @@ def test_more_tasks_than_before_die_undecided(sink: Sink) -> None:
     assert visible(sink) == expected(2)
 
 
-def test_a_driver_that_comes_back_from_the_dead_changes_nothing(sink: Sink) -> None:
+def test_a_replaced_driver_changes_nothing(sink: Sink) -> None:
     with sink.driver() as zombie:
         plan = begin(zombie, sink.name)
         reported = sink.write(zombie, plan, 0, tasks=3)

@@ -110,7 +110,7 @@ def test_a_writer_that_dies_at_every_step(address: TableAddress, stage: StageTab
     assert found(address, stage) == expected(batch + 1)
 
 
-def test_a_writer_that_comes_back_from_the_dead(address: TableAddress, stage: StageTables) -> None:
+def test_a_replaced_writer_cannot_finish_its_batch(address: TableAddress, stage: StageTables) -> None:
     with TargetTable(address, stage) as zombie, TargetTable(address, stage) as other:
         zombie.create(rows(0, 0, 1).schema, [])
         assert zombie.begin(0, "zombie")

@@ -61,7 +61,7 @@ SERVER_FLAGS = "--kafka 127.0.0.1:0 --grpc 127.0.0.1:0 --http none"
         (f"serve {SERVER_FLAGS} --streams chdb:", FAILED, "pip install 'tidemill[clickhouse]'"),
     ],
 )
-def test_what_is_missing_is_one_line(tmp_path: Path, words: str, code: int, line: str) -> None:
+def test_a_missing_package_is_reported_in_one_line(tmp_path: Path, words: str, code: int, line: str) -> None:
     ran = plain(*words.split(), cwd=tmp_path)
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (code, "", 1), ran
     assert line in ran.stderr

@@ -68,7 +68,7 @@ def create(servers: str, topic: str, records: int, partitions: int = 1) -> None:
     assert producer.flush(LIMIT_S) == 0
 
 
-def test_a_backlog_is_read_in_pieces_also_where_records_grow_and_the_beginning_is_gone() -> None:
+def test_a_backlog_is_read_in_parts_despite_larger_and_deleted_records() -> None:
     with Broker() as broker:
         servers = broker.bootstrap_servers
         create(servers, "orders", 2000)

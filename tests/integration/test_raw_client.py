@@ -132,7 +132,9 @@ def test_a_range_comes_in_pieces_with_one_request_ahead(client: KafkaClient, top
     assert len(values_in(client, here)) == 30
 
 
-def test_what_others_write_is_read_and_the_other_way_round(client: KafkaClient, broker: Broker, topic: str) -> None:
+def test_the_client_and_librdkafka_read_the_batches_of_each_other(
+    client: KafkaClient, broker: Broker, topic: str
+) -> None:
     here = TopicPartition(topic, 0)
     names = ("none", "gzip", "snappy", "lz4", "zstd")
     for name in names:
@@ -265,7 +267,7 @@ def test_arrow_batches_carry_their_writer(client: KafkaClient, topic: str) -> No
     assert values_in(client, here, committed=True) == [f"{number}" for number in range(100)]
 
 
-def test_a_pipe_keeps_the_order_of_what_is_on_its_way(client: KafkaClient, topic: str) -> None:
+def test_a_pipe_keeps_the_order_of_batches_in_flight(client: KafkaClient, topic: str) -> None:
     writer = Numbered(client, topic, client.init_producer())
     writer.send(50)
     assert client.metadata([topic])  # others may ask in between
@@ -303,7 +305,7 @@ def test_a_pipe_outlasts_a_restart_of_the_broker() -> None:
         assert writer.written(raw) == writer.wanted()
 
 
-def test_what_is_behind_a_refused_batch_is_not_written(client: KafkaClient, topic: str) -> None:
+def test_batches_after_a_rejected_batch_are_not_written(client: KafkaClient, topic: str) -> None:
     identity = client.init_producer()
     writer = Numbered(client, topic, identity)
     writer.send(3)
@@ -315,7 +317,7 @@ def test_what_is_behind_a_refused_batch_is_not_written(client: KafkaClient, topi
     assert values_in(client, here) == ["0", "1", "2"]
 
 
-def test_what_is_wrong_is_one_line(client: KafkaClient, topic: str) -> None:
+def test_an_error_of_the_client_is_one_line(client: KafkaClient, topic: str) -> None:
     here = TopicPartition(topic, 0)
     cases: list[tuple[type[Exception], str, Callable[[], object]]] = [
         (UnknownTopicOrPartition, "there is no topic nowhere", lambda: client.metadata(["nowhere"])),

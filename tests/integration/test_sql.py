@@ -107,7 +107,7 @@ def test_the_audit_of_offsets(world: World) -> None:
     ]
 
 
-def test_conditions_on_times_and_names_find_what_they_should(world: World) -> None:
+def test_conditions_on_times_and_names_select_messages(world: World) -> None:
     """What is left out of the reading must be left out of the answer anyway."""
     since = "toDateTime64('2023-11-14 22:13:49.000', 3, 'UTC')"
     for condition, count in (
@@ -154,7 +154,7 @@ def test_the_brokers_own_state(world: World) -> None:
     assert world.ask("SELECT offset FROM consumer_offsets WHERE topic = 'many'") == [[MANY]]
 
 
-def test_members_and_what_they_read(world: World) -> None:
+def test_group_members_shows_members_and_their_partitions(world: World) -> None:
     reader = Consumer({"bootstrap.servers": world.broker.bootstrap_servers, "group.id": "live", "client.id": "me"})
     reader.subscribe([NAME])
     sql = "SELECT client_id, leader, state, mapKeys(assignment), length(assignment[?]) FROM group_members"

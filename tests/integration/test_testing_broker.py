@@ -47,7 +47,7 @@ def consume(broker: Broker, topic: str, count: int, group: str = "readers") -> l
 
 
 @pytest.mark.parametrize("process", [False, True])
-def test_what_is_written_is_read_also_after_a_restart(process: bool) -> None:
+def test_records_are_read_before_and_after_a_restart(process: bool) -> None:
     with Broker(process=process) as broker:
         produce(broker, "orders", b"1", b"2", b"3")
         assert consume(broker, "orders", 3) == [b"1", b"2", b"3"]

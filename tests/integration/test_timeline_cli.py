@@ -128,7 +128,7 @@ def test_all_messages_that_cannot_be_cancelled_are_reported(run: Run, name: str)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("more", "code"), [([], 0), (["--count", "1000"], 130)])  # 130: it did not come to its end
-def test_who_is_stopped_gives_back_what_was_not_shown(
+def test_a_stopped_worker_releases_the_messages_that_it_has_not_printed(
     broker: Broker, name: str, number: int, more: list[str], code: int
 ) -> None:
     total, body = 200, b"x" * 4_000  # far more than fits into a pipe without a reader: the worker stops in the middle

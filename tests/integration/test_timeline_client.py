@@ -277,7 +277,9 @@ def test_a_consumer_of_the_same_id_replaces_the_first(timeline: Timeline) -> Non
         next(first)
 
 
-def test_what_was_sent_early_is_held_back_until_it_is_due(timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_arrives_early_is_held_until_its_due_time(
+    timeline: Timeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(TimelineConsumer, "lead_ms", 40)  # the broker is in this process
     start = time.time() + 1.0
     timeline.schedule([Message(b"x", start + number / 500) for number in range(200)])
@@ -305,7 +307,7 @@ def test_leases_that_were_not_handed_out_are_given_back(timeline: Timeline) -> N
 
 
 @pytest.mark.parametrize("idle_ms", [1, 20])  # while it still shakes hands, and while its stream is open
-async def test_nothing_is_left_of_a_stream_when_its_loop_ends(
+async def test_a_stream_ends_before_its_event_loop(
     broker: Broker, timeline: Timeline, caplog: pytest.LogCaptureFixture, idle_ms: int
 ) -> None:
     """A call that ends after its event loop is an error that gRPC logs in the loop of the broker."""
@@ -399,7 +401,7 @@ def test_so_is_the_child_of_a_process_with_a_broker() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_who_works_while_another_thread_closes_has_no_more_to_do(broker: Broker, timeline: Timeline) -> None:
+def test_work_ends_when_another_thread_closes_the_timeline(broker: Broker, timeline: Timeline) -> None:
     other = Timeline(broker.grpc, timeline.name)
     timeline.schedule([Message(b"x", 0)])
     work = other.work()

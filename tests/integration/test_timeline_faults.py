@@ -126,7 +126,7 @@ async def _outlast(address: str, process: "subprocess.Popen[str]") -> str:
         return (await asyncio.to_thread(process.stdout.readline)).strip()
 
 
-async def test_a_deletion_goes_on_after_a_kill_and_frees_the_name() -> None:
+async def test_a_deletion_continues_after_a_kill_and_frees_the_name() -> None:
     async def start_over(broker: Broker) -> None:
         async with AsyncTimeline(broker.grpc, "big") as timeline:
             await timeline.create()

@@ -238,7 +238,7 @@ def test_exactly_once_through_kills() -> None:
         assert sorted(value for value in _values(got) if value != "end") == sorted(f"m{n}" for n in range(count))
 
 
-def test_what_was_appended_but_not_completed_is_not_appended_again(
+def test_an_appended_message_is_not_appended_again_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Broker(data_dir=tmp_path) as broker:

@@ -126,7 +126,7 @@ def test_the_broker_stamps_records_where_the_topic_says_so(broker: Broker, admin
 @pytest.mark.parametrize(
     ("limit", "kept_max"), [({"retention.bytes": "4000"}, 6), ({"retention.ms": "1000"}, 1)], ids=["size", "time"]
 )
-def test_what_is_too_much_or_too_old_goes(
+def test_retention_deletes_records_beyond_the_size_and_the_time(
     broker: Broker, admin: AdminClient, limit: dict[str, str], kept_max: int, request: pytest.FixtureRequest
 ) -> None:
     topic = f"retained-{request.node.callspec.id}"
@@ -150,7 +150,7 @@ def test_what_is_too_much_or_too_old_goes(
         {"retention.sm": "1"},
     ],
 )
-def test_what_no_topic_can_have_is_refused(admin: AdminClient, settings: dict[str, str]) -> None:
+def test_an_invalid_topic_setting_is_rejected(admin: AdminClient, settings: dict[str, str]) -> None:
     with pytest.raises(KafkaException) as refused:
         create(admin, "refused", settings)
     assert refused.value.args[0].name() == "INVALID_CONFIG"

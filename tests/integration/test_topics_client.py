@@ -291,7 +291,7 @@ def test_two_members_share_a_group_that_kafkas_tools_see_and_one_takes_over(brok
     assert sum(committed(broker, topic, topic, 4)) == 200
 
 
-def test_a_group_goes_on_where_it_was(broker: Broker, topic: str) -> None:
+def test_a_group_continues_at_its_committed_offset(broker: Broker, topic: str) -> None:
     with TopicProducer(broker.grpc, topic, partitions=1) as producer:
         for number in range(10):
             producer.send(str(number).encode())
@@ -363,7 +363,9 @@ async def test_a_consumer_that_closes_during_a_rebalance_commits_under_the_new_e
     assert sorted(committed(broker, topic, topic, 2)) == [-1001, 10]
 
 
-def test_from_the_end_and_a_place_that_is_gone(broker: Broker, topic: str, stub: generated.BrokerServiceStub) -> None:
+def test_reset_decides_the_position_at_the_end_and_after_deleted_records(
+    broker: Broker, topic: str, stub: generated.BrokerServiceStub
+) -> None:
     with TopicProducer(broker.grpc, topic, partitions=1) as producer:
         producer.send(b"old").result(PATIENCE_S)
         with Consumer(broker.grpc, group=topic, topics=[topic], reset="latest") as consumer:

@@ -179,7 +179,7 @@ async def test_damage_in_a_closed_segment_does_not_keep_a_log_without_saved_stat
         await run(seed)
 
 
-async def test_b11_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
+async def test_b11_a_full_disk_rejects_appends_until_there_is_room() -> None:
     disk = SimDisk(Random(2), quota_bytes=2000)
     log = await open_log(disk)
     results = [
@@ -482,7 +482,7 @@ async def test_a_slow_partition_holds_its_own_producers_and_no_others() -> None:
     await asyncio.wait_for(closing, LIMIT_S)
 
 
-async def test_one_flush_serves_all_who_wait() -> None:
+async def test_one_flush_completes_all_waiting_appends() -> None:
     disk = SlowDisk()
     disk.go_on.set()
     log = await open_log(disk, **{"segment.bytes": "1000000"})

@@ -47,7 +47,7 @@ DAMAGES: dict[str, Callable[[SimDisk], None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_what_is_missing_is_reported_and_the_rest_is_served(damage: str) -> None:
+async def test_a_missing_segment_is_reported_and_the_other_records_are_read(damage: str) -> None:
     disk = SimDisk(Random(1))
     original = await filled(disk)
     log = await open_log(disk)

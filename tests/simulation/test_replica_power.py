@@ -79,7 +79,7 @@ async def test_b8_the_last_replica_standing_has_what_it_acknowledged(seed: int) 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_b9_what_a_follower_dropped_does_not_come_back(seed: int) -> None:
+async def test_b9_records_that_a_follower_truncated_do_not_return(seed: int) -> None:
     disk = SimDisk(Random(seed))
     leader, follower = await opened(SimDisk(Random(0))), await opened(disk)
     await leader.leader.lead(TERM, Agreement(_propose))

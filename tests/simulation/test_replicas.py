@@ -32,7 +32,7 @@ def _no_log_lines() -> None:
     quiet()
 
 
-def test_b1_to_b9_no_history_loses_doubles_or_changes_what_was_acknowledged() -> None:
+def test_b1_to_b9_no_history_loses_doubles_or_changes_acknowledged_records() -> None:
     happened: Counter[str] = Counter()
     for seed in SEEDS:
         world = World(seed, SECONDS, ambush=seed % 2 == 1).run()

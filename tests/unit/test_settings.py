@@ -72,7 +72,7 @@ def test_unknown_keys_are_refused_with_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["num.partitions", "a=b 'c", "'"])
-def test_what_the_environment_sets_is_refused_by_its_name(given: str) -> None:
+def test_an_invalid_environment_variable_is_named(given: str) -> None:
     with pytest.raises(InvalidConfig, match=r"^TIDEMILL_SET: "):
         load(environ={"TIDEMILL_SET": given})
 

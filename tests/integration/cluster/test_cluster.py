@@ -33,7 +33,7 @@ def partitions_of(address: str, name: str) -> dict[int, tuple[int, list[int], li
     return {index: (part.leader, part.replicas, sorted(part.isrs)) for index, part in found.items()}
 
 
-def test_what_one_is_asked_all_know(brokers: Brokers) -> None:
+def test_every_broker_returns_the_same_metadata(brokers: Brokers) -> None:
     create(brokers.address(1), "known", 6)
     reported = [partitions_of(brokers.address(2), "known")]
     eventually(lambda: partitions_of(brokers.address(3), "known") == reported[0], "broker 3 does not know")
@@ -155,7 +155,7 @@ def test_a_killed_broker_takes_nothing_along(brokers: Brokers, tidemill: Command
     assert sorted(map(int, read_all(brokers, "kept", 601, "afresh"))) == list(range(601))
 
 
-async def test_another_client_goes_on_over_a_kill(brokers: Brokers) -> None:
+async def test_aiokafka_continues_after_a_broker_is_killed(brokers: Brokers) -> None:
     """aiokafka, with its stock settings: the group's offsets are where they were."""
     create(brokers.address(1), "asyncio", 3)
     leader = partitions_of(brokers.address(1), "asyncio")[0][0]

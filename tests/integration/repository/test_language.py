@@ -29,6 +29,11 @@ WORDS = (
     "doors",
     "desk",
 )
+TEST_NAME = re.compile(
+    r"^test_(what|whatever|who|whoever|whose|when|where|which|how|it|nothing|everything|one_that)(_|$)"
+    r"|_(who|told|nobody|somebody|anybody|goes_on|hears|let_in|stands_still)(_|$)"
+)
+"""A test is named after its subject and the behaviour, not after a pronoun: `test_a_late_batch_is_rejected`."""
 PAGES = ("README.md", "CHANGELOG.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md")
 LIST = Path(__file__).relative_to(ROOT).as_posix()
 UNIX_USER = {"src/tidemill/query_engine/confinement.py", "docs/guides/sql.md", "tests/integration/test_cli_user.py"}
@@ -52,6 +57,17 @@ def test_a_replaced_word_does_not_return(word: str) -> None:
         if pattern.search(line) and not (word == "nobody" and name in UNIX_USER)
     ]
     assert found == [], f"{word!r}: see docs/writing.md"
+
+
+def test_names_of_tests_begin_with_their_subject() -> None:
+    found = [
+        f"{name}: {test}"
+        for name in text_files()
+        if name.startswith(("tests/", "examples/")) and name.endswith(".py")
+        for test in re.findall(r"def (test_\w+)", (ROOT / name).read_text(encoding="utf-8"))
+        if TEST_NAME.search(test)
+    ]
+    assert found == [], "see docs/writing.md"
 
 
 def test_class_names_are_unique() -> None:

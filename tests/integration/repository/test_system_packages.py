@@ -99,7 +99,7 @@ def test_the_tests_need_more_than_java(machine: Machine) -> None:
     assert {"default-jre-headless", "kcat", "openssl", "etcd-server"} <= set(ran.stderr.split())
 
 
-def test_nothing_is_installed_where_java_is(machine: Machine) -> None:
+def test_java_is_not_installed_again(machine: Machine) -> None:
     machine.apt_get()
     machine.program("java", "true")
     ran = machine.run("java")
@@ -114,7 +114,7 @@ def test_an_unknown_purpose_is_refused(machine: Machine) -> None:
     assert 'unknown purpose "tset"' in ran.stderr
 
 
-def test_make_run_goes_on_without_java(machine: Machine) -> None:
+def test_make_run_continues_without_java(machine: Machine) -> None:
     """`make run` installs Java first; the demo itself works without it."""
     planned = subprocess.run(["make", "-n", "run"], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
     assert planned.stdout.index(".ci/system java ||") < planned.stdout.index("tidemill demo"), planned

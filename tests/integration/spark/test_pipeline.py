@@ -134,7 +134,7 @@ def test_tables_are_archives_too(spark: SparkSession, broker: Broker, tmp_path: 
     assert values_in(broker, f"{topic}-again") == values_in(broker, topic)
 
 
-def test_an_archive_without_its_checkpoint_goes_on_behind_its_rows(
+def test_an_archive_without_its_checkpoint_continues_after_its_rows(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     topic = create(broker, "forgotten")
@@ -148,7 +148,7 @@ def test_an_archive_without_its_checkpoint_goes_on_behind_its_rows(
     assert sorted(int(value) for value in pq.read_table(lake.root)["value"].to_pylist()) == list(range(30))
 
 
-def test_an_archive_goes_on_behind_records_that_are_gone_and_not_with_another_topic(
+def test_an_archive_continues_after_deleted_records_but_not_with_another_topic(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     topic = create(broker, "overtaken", partitions=1)
@@ -218,7 +218,7 @@ def order(item: str, price: float, quantity: int) -> dict[str, Any]:
     return {"item": item, "price": price, "quantity": quantity}
 
 
-def test_the_example_runs_as_it_is_and_goes_on(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_the_example_runs_unchanged_and_continues(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     root = tmp_path / "shop"
     write_example(root, broker.bootstrap_servers)
     create(broker, "orders")

@@ -124,7 +124,7 @@ def test_a_stream_goes_through(spark: SparkSession, secured: Secured, tmp_path: 
     assert sum(secured.outside.group("revenue").values()) == ROWS
 
 
-def test_a_pipeline_says_it_once_and_its_password_is_not_in_the_file(
+def test_a_pipeline_reads_its_password_from_the_environment(
     spark: SparkSession, secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secured.outside.create("piped")
@@ -200,7 +200,7 @@ def command_lines(pid: int) -> Iterator[str]:
                 yield from command_lines(int(child))
 
 
-def test_tables_and_reports_are_let_in(
+def test_tables_and_reports_log_in(
     spark: SparkSession, secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secured.outside.create("prices")
@@ -226,7 +226,7 @@ def test_tables_and_reports_are_let_in(
         ({"group.id": "mine"}, 2, "--client group.id is made of the command and the topic"),
     ],
 )
-def test_a_command_that_is_not_let_in_says_so_in_one_line(
+def test_a_command_reports_a_rejected_login_in_one_line(
     secured: Secured,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -243,7 +243,7 @@ def test_a_command_that_is_not_let_in_says_so_in_one_line(
         assert line in err
 
 
-def test_what_is_not_let_in_is_said_in_one_line(spark: SparkSession, secured: Secured, tmp_path: Path) -> None:
+def test_a_rejected_login_is_reported_in_one_line(spark: SparkSession, secured: Secured, tmp_path: Path) -> None:
     wrong = f'{MODULE} required username="{USER}" password="guess";'
     strangers = Certificates(tmp_path, "strangers")
     for given, line in (

@@ -74,7 +74,7 @@ def test_a_query_that_is_stopped_in_a_micro_batch_leaves_nothing_open(
     assert outside.values(copy) == list(range(20_002))
 
 
-def test_what_is_wrong_with_a_write_is_said_in_one_line(
+def test_a_failed_write_is_reported_in_one_line(
     spark: SparkSession, outside: Outside, topic: str, tmp_path: Path
 ) -> None:
     rows = spark.range(1).selectExpr("'x' as value", "cast(null as string) as topic")

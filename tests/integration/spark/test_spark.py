@@ -74,7 +74,7 @@ def test_keys_land_where_librdkafka_puts_them(spark: SparkSession, outside: Outs
     assert places[0] == places[1]
 
 
-def test_nothing_of_a_failed_write_is_visible(spark: SparkSession, outside: Outside, topic: str) -> None:
+def test_a_failed_write_leaves_no_visible_rows(spark: SparkSession, outside: Outside, topic: str) -> None:
     rows = spark.range(0, 1000, 1, 2).selectExpr("cast(id as string) as value", "if(id = 999, 77, 0) as partition")
     options = {"kafka.bootstrap.servers": outside.servers, "topic": topic}
     writer = rows.write.format("tidemill").mode("append").options(**options)

@@ -94,7 +94,7 @@ def test_a_million_rows_are_what_confluent_kafka_reads(spark: SparkSession, outs
     assert {row.partition: [row.rows, row.keys, row["values"]] for row in found} == dict(expected)
 
 
-def test_where_a_query_begins_and_ends(spark: SparkSession, outside: Outside, topic: str) -> None:
+def test_offsets_and_timestamps_bound_a_query(spark: SparkSession, outside: Outside, topic: str) -> None:
     for partition in range(2):
         stamped = ({"value": str(10 * partition + n), "partition": partition, "timestamp": 1000 + n} for n in range(10))
         outside.write(topic, stamped)
@@ -234,7 +234,7 @@ def test_spark_finds_the_format_by_itself(spark: SparkSession, outside: Outside,
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_a_wrong_option_is_reported_in_one_line(
     spark: SparkSession, outside: Outside, options: dict[str, str], line: str
 ) -> None:
     with pytest.raises(PySparkException) as caught:

@@ -22,7 +22,7 @@ def sizes(query: StreamingQuery) -> list[int]:
     return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
 
-def test_a_query_goes_on_from_its_checkpoint_and_its_lag_can_be_seen(
+def test_a_query_continues_from_its_checkpoint_and_shows_its_lag(
     spark: SparkSession, outside: Outside, topic: str, tmp_path: Path
 ) -> None:
     copy = outside.create(f"{topic}-copy")
@@ -90,7 +90,7 @@ def test_a_trigger_waits_until_there_is_enough(
     assert outside.values(copy) == list(range(13))
 
 
-def test_a_query_goes_on_when_the_broker_comes_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_continues_after_the_broker_restarts(spark: SparkSession, tmp_path: Path) -> None:
     with Broker(process=True, settings={"num.partitions": "2"}) as broker:
         outside = Outside(broker.bootstrap_servers)
         topic, copy = outside.create("source"), outside.create("copy")

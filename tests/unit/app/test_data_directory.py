@@ -9,7 +9,7 @@ from tidemill.app.data_directory import FILE, FORMAT, DataDirectory
 from tidemill.model.errors import InvalidConfig
 
 
-def test_it_keeps_its_id(tmp_path: Path) -> None:
+def test_a_directory_keeps_its_id(tmp_path: Path) -> None:
     first = DataDirectory(tmp_path, 3)
     first.belong("cluster-a")
     again = DataDirectory(tmp_path, 3)
@@ -18,7 +18,7 @@ def test_it_keeps_its_id(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [FILE]
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_a_directory_of_another_broker_cluster_or_format_is_rejected(tmp_path: Path) -> None:
     DataDirectory(tmp_path, 1).belong("cluster-a")
     before = (tmp_path / FILE).read_bytes()
     with pytest.raises(InvalidConfig, match="belongs to broker 1; start with --node-id 1"):

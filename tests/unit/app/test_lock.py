@@ -10,7 +10,7 @@ import pytest
 from tidemill.app.lock import LOCK, DataDirInUse, DataDirLock
 
 
-def test_the_owner_is_named_and_the_next_is_let_in(tmp_path: Path) -> None:
+def test_a_lock_names_its_owner_and_is_free_afterwards(tmp_path: Path) -> None:
     lock = DataDirLock(tmp_path)
     with pytest.raises(DataDirInUse, match=f"process id {os.getpid()};"):
         DataDirLock(tmp_path)

@@ -66,7 +66,7 @@ async def test_a_quiet_producer_is_remembered_as_long_as_the_settings_say(tmp_pa
         assert orders.producers() == []
 
 
-async def test_what_cannot_be_created_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_rejected_topic_changes_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topics.create("orders")
         version = broker.view.version

@@ -88,7 +88,7 @@ async def refuses_all(broker: BrokerNode) -> None:
         await broker.view.partition("orders", 0).leader.append(batch_of(b"late"), acks=1)
 
 
-async def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
+async def test_a_coordinator_without_a_session_rejects_every_request() -> None:
     line = Line(Store())
     async with leader(line) as broker:
         line.cut = True
@@ -99,7 +99,7 @@ async def test_who_is_cut_off_from_coordination_coordinates_nothing() -> None:
         assert (await broker.transactions.init_producer(InitProducer("t", 1_000))).epoch == 0
 
 
-async def test_who_waits_for_a_coordinator_that_is_cut_off_is_sent_away() -> None:
+async def test_a_waiting_join_fails_when_the_coordinator_loses_its_session() -> None:
     """A member may wait for others for minutes, and the coordinator that it should find instead is another one."""
     line = Line(Store())
     async with leader(line) as broker:
@@ -135,7 +135,7 @@ async def test_a_coordinator_whose_partition_cannot_be_opened_knows_nothing(
         assert [found.offset for found in broker.groups.fetch("g", None)] == [7]
 
 
-async def test_what_was_read_in_an_earlier_epoch_is_not_returned() -> None:
+async def test_state_of_an_earlier_epoch_is_not_returned() -> None:
     """Leadership went and came back: another broker may have written, and this one has to read again first."""
     async with leader(Line(Store())) as broker:
         for topic in (GROUP_OFFSETS, TRANSACTION_STATE):
@@ -173,7 +173,7 @@ async def test_one_journal_that_is_damaged_keeps_its_own_groups_alone_from_being
         assert broker.transactions.describe("t").identity.epoch == 0
 
 
-async def test_who_was_stopped_for_longer_than_its_session_knows_it_before_its_first_answer() -> None:
+async def test_a_process_suspended_beyond_its_session_rejects_the_first_request() -> None:
     """What clients sent meanwhile is read before any timer of this broker runs."""
     async with leader(Line(Store())) as broker:
         time.sleep(SESSION_MS / 1000)  # noqa: ASYNC251 -- nothing of this process runs

@@ -27,7 +27,7 @@ def test_keys_and_values_are_read_as_they_were_written() -> None:
     assert decode_consumer("a/b c", encode_consumer(attendee)) == attendee
 
 
-async def test_who_is_connected_is_registered_and_who_leaves_is_not(tmp_path: Path) -> None:
+async def test_a_consumer_is_registered_from_its_connection_to_its_end(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
         reported: list[str] = []
         broker.consumer_registry.listen(reported.extend)

@@ -126,7 +126,7 @@ def test_members_keep_the_time_at_which_they_joined_whichever_broker_writes_it(l
     assert sorted(set(others)) == others, "in the order in which they joined, no two at once"
 
 
-def test_what_could_not_be_written_is_written_when_the_server_is_back(loop: VirtualLoop) -> None:
+def test_rows_are_written_when_the_server_is_available_again(loop: VirtualLoop) -> None:
     world = run(loop, 5, away_until=2.2)
     assert [rows.num_rows for _, rows, _ in world.inserts] == [MEMBERS]
 

@@ -82,7 +82,7 @@ async def test_a_clock_that_is_corrected_during_a_round_is_read_again() -> None:
     ]
 
 
-def test_retention_by_size_goes_on_without_a_trusted_clock() -> None:
+def test_retention_by_size_needs_no_trusted_clock() -> None:
     settings = topic_settings({"retention.ms": "1000", "retention.bytes": "100"})
     segments = [SegmentFacts(at * 10, at * 10 + 10, 60, 0, 0) for at in range(3)]
     assert retained_start(segments, settings, 0, 10**12) == 30

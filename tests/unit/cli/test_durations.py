@@ -30,7 +30,7 @@ def test_durations(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5 parsecs", "-5s", "5s!", "1h30", "5S"])
-def test_what_is_no_duration(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(WrongUse, match="is not a duration"):
         duration_ms(text)
 
@@ -54,7 +54,7 @@ def test_moments(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-01", "ago", "15 ago"])
-def test_what_is_no_moment(text: str) -> None:
+def test_an_invalid_time_is_rejected(text: str) -> None:
     with pytest.raises(WrongUse, match="is not a time"):
         moment_ms(text, now_ms=NOW_MS)
 

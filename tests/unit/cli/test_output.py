@@ -47,7 +47,7 @@ def test_bytes_that_are_no_text_are_there_twice() -> None:
     assert text_fields(body=b"\xff") == {"body": "\ufffd", "body_base64": "/w=="}
 
 
-def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_shows_a_sentence_or_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
     show([], ("a",), as_json=False, empty="there is nothing yet")
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "there is nothing yet\n")
@@ -55,7 +55,9 @@ def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "[]\n"
 
 
-def test_a_hint_is_for_who_looks_on(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hint_is_printed_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     hint("this takes a while")
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -72,7 +74,7 @@ def test_results_and_remarks_are_apart(capsys: pytest.CaptureFixture[str]) -> No
     assert (shown.out, shown.err) == ("result\n", "remark\n")
 
 
-def test_without_a_terminal_yes_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_confirmation_without_a_terminal_needs_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     confirm("delete everything?", yes=True)
     with pytest.raises(WrongUse, match="--yes"):

@@ -158,7 +158,7 @@ def test_a_second_stop_signal_does_not_disturb_a_clean_stop(
     assert {each: signal.getsignal(each) for each in handlers} == handlers
 
 
-def test_who_is_stopped_while_spark_starts_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_while_spark_starts_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "shop"
     write_example(root, "127.0.0.1:9092")
 

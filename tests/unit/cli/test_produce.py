@@ -64,12 +64,12 @@ def test_a_wait_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_nothing_is_sent_where_no_client_waits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_input_sends_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     sending(1).send(lines(), lambda _: None)
     assert capsys.readouterr() == ("", "")
 
 
-def test_who_gives_up_learns_what_was_written(
+def test_an_interrupted_produce_reports_the_number_of_written_records(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def give_up(_: Any) -> None:

@@ -73,7 +73,7 @@ def test_large_records_travel_alone() -> None:
         made.done(batch)
 
 
-def test_what_is_sent_again_is_the_same_batch_and_comes_first() -> None:
+def test_a_retry_sends_the_same_batch_first() -> None:
     made = buffer(1, idempotent=True)
     made.add(0, "a", 1, None, 0)
     assert made.take(500) == []  # no producer id to send it with
@@ -124,7 +124,7 @@ def test_sequence_numbers_begin_again_behind_the_largest() -> None:
     assert found == [SEQUENCES - 2, 2]
 
 
-def test_what_waits_too_long_is_handed_back() -> None:
+def test_records_that_wait_too_long_expire() -> None:
     made = buffer(2, idempotent=True)
     made.add(0, "never sent", 1, "ticket a", 0)
     made.identify([1], ProducerState(7, 0))
@@ -219,7 +219,7 @@ class Network:
 
 @settings(max_examples=200)
 @given(st.data())
-def test_whatever_the_network_does_the_broker_has_each_record_once_in_order(data: st.DataObject) -> None:
+def test_the_broker_has_each_record_once_and_in_order_despite_lost_requests(data: st.DataObject) -> None:
     made = buffer(2, idempotent=True)
     network = Network(made, lambda low, high: data.draw(st.integers(low, high)))
     happens = [network.add, network.take, network.wait, network.stored, network.answer_lost, network.call_lost]

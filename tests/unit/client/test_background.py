@@ -82,7 +82,7 @@ def test_a_forked_child_gets_an_error_and_can_end(face: Face) -> None:
     face.background.run(asyncio.sleep(0))
 
 
-def test_what_ends_in_the_thread_itself_is_not_waited_for(face: Face) -> None:
+def test_a_last_coroutine_that_starts_in_the_loop_thread_does_not_block(face: Face) -> None:
     """As when the garbage collector finds a generator there."""
     ended = threading.Event()
 
@@ -106,6 +106,6 @@ def test_a_wait_for_itself_gives_an_error(face: Face) -> None:
         face.background.run(callback())
 
 
-def test_what_cannot_be_pickled_says_why(face: Face) -> None:
+def test_pickling_a_client_fails_with_the_reason(face: Face) -> None:
     with pytest.raises(TypeError, match="open one in each process"):
         pickle.dumps(face.background)

@@ -161,7 +161,7 @@ async def test_a_token_is_fetched_once_for_many_calls() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "two\nlines", "ümlaut", "x" * 20_000])
-async def test_what_is_no_token_is_refused_without_showing_it(text: str) -> None:
+async def test_an_invalid_token_is_rejected_and_not_shown(text: str) -> None:
     with pytest.raises(AuthenticationFailed, match="not valid") as caught:
         await TokenLogin(lambda: text).value()
     assert not text or text not in str(caught.value)

@@ -31,7 +31,7 @@ def test_a_record_is_handled_when_the_next_one_is_asked_for() -> None:
     assert progress.to_commit() == {A: 10}
 
 
-def test_how_long_a_record_is_in_hand() -> None:
+def test_a_taken_record_is_held_until_the_next_one() -> None:
     progress = ConsumerProgress()
     progress.follow({A: 0})
     progress.arrived(A, records(0, 1), 2)
@@ -65,7 +65,7 @@ def test_a_partition_that_is_taken_away_waits_for_the_record_in_hand() -> None:
     assert progress.assigned == {B}
 
 
-def test_nothing_is_committed_for_a_partition_that_was_released() -> None:
+def test_a_released_partition_commits_nothing() -> None:
     progress = ConsumerProgress()
     progress.follow({A: 0})
     progress.arrived(A, records(0), 1)
@@ -80,7 +80,7 @@ def test_nothing_is_committed_for_a_partition_that_was_released() -> None:
     assert progress.take(0) is None
 
 
-def test_what_could_not_be_committed_is_due_again_unless_more_was_handled() -> None:
+def test_a_failed_commit_is_repeated_unless_a_later_offset_is_known() -> None:
     progress = ConsumerProgress()
     progress.follow({A: 0, B: 0})
     progress.arrived(A, records(0, 1), 2)

@@ -28,7 +28,7 @@ async def three(store: Store) -> list[Node]:
     return nodes
 
 
-async def test_another_overseer_is_elected_and_goes_on() -> None:
+async def test_another_controller_is_elected_and_continues() -> None:
     store = Store()
     one, two, _ = await three(store)
     one.line.cut = True
@@ -44,7 +44,7 @@ async def test_another_overseer_is_elected_and_goes_on() -> None:
     assert store.entries[CONTROLLER].value != b"1", "who is the controller stays it"
 
 
-async def test_who_was_elected_without_hearing_of_it_decides_all_the_same() -> None:
+async def test_a_controller_whose_election_response_was_lost_decides() -> None:
     """Its key lives with its session: no other broker will ever decide."""
     store = Store()
     one, two = Node(store, 1), Node(store, 2)
@@ -58,7 +58,7 @@ async def test_who_was_elected_without_hearing_of_it_decides_all_the_same() -> N
     assert store.entries[CONTROLLER].value == b"1"
 
 
-async def test_when_coordination_comes_back_the_controller_of_before_does_not_wait_for_itself() -> None:
+async def test_the_former_controller_does_not_wait_for_itself_after_an_outage() -> None:
     """Coordination that was away keeps sessions longer: no broker leads anything until there is a controller."""
     store = Store()
     nodes = await three(store)

@@ -16,7 +16,7 @@ from tidemill.model.errors import BrokerIdNotRegistered, InvalidConfig, InvalidR
 pytestmark = pytest.mark.event_loop("virtual")
 
 
-async def test_b18_who_cannot_renew_steps_down_before_others_may_lead() -> None:
+async def test_b18_a_broker_that_cannot_renew_steps_down_before_others_may_lead() -> None:
     store = Store()
     one, other = Node(store, 1), Node(store, 2)
     await one.start()
@@ -65,7 +65,7 @@ async def test_b22_a_number_that_another_broker_has_is_refused_and_nothing_is_ch
     assert one.membership.alive
 
 
-async def test_b22_who_comes_back_within_its_own_session_gives_up_what_it_led_first() -> None:
+async def test_b22_a_broker_that_restarts_within_its_session_first_gives_up_its_partitions() -> None:
     store = Store()
     one, other = Node(store, 1), Node(store, 2)
     await one.start()
@@ -80,7 +80,7 @@ async def test_b22_who_comes_back_within_its_own_session_gives_up_what_it_led_fi
     assert (again.state().leader, again.state().leader_epoch, again.state().isr) == (2, 1, (2,))
 
 
-async def test_who_comes_back_while_its_old_session_runs_out_joins_all_the_same() -> None:
+async def test_a_broker_joins_while_its_old_session_expires() -> None:
     store = Store()
     store.put("brokers/1", encode_registration(Node(store, 1).membership.registration))
     again = Node(store, 1)
@@ -111,7 +111,7 @@ async def test_another_data_directory_has_nothing_of_what_was_in_sync() -> None:
     assert (again.state().leader, again.state().isr) == (-1, ())
 
 
-async def test_a_broker_that_is_gone_stays_known_until_it_is_forgotten() -> None:
+async def test_a_broker_that_left_stays_known_until_it_is_forgotten() -> None:
     store = Store()
     one, other = Node(store, 1), Node(store, 2)
     await one.start()
@@ -143,7 +143,7 @@ async def test_a_broker_that_is_gone_stays_known_until_it_is_forgotten() -> None
     assert 1 in again.metadata.image.known, "who comes back is known again"
 
 
-async def test_who_comes_back_while_it_is_forgotten_is_not() -> None:
+async def test_a_broker_that_joins_again_is_not_forgotten() -> None:
     store = Store()
     one, other = Node(store, 1), Node(store, 2)
     await one.start()
@@ -171,7 +171,7 @@ async def test_a_report_that_failed_is_sent_again() -> None:
     assert not decode_registration(store.entries["brokers/1"].value).room
 
 
-async def test_who_leaves_hands_over_and_is_gone_at_once() -> None:
+async def test_a_leaving_broker_hands_over_its_partitions_at_once() -> None:
     store = Store()
     one, other = Node(store, 1), Node(store, 2)
     await one.start()

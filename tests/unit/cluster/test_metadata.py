@@ -45,7 +45,7 @@ async def following(folder: Path) -> AsyncIterator[tuple[Forgetful, ClusterMetad
     await store.close()
 
 
-async def test_b21_what_was_missed_is_listed_again(tmp_path: Path) -> None:
+async def test_b21_a_gap_in_the_watch_lists_every_key_again(tmp_path: Path) -> None:
     async with following(tmp_path) as (store, known):
         first = await store.compare_and_put(CONTROLLER, b"1", 0)
         assert first is not None

@@ -28,7 +28,7 @@ def test_java_hash_is_javas() -> None:
     assert java_hash("\U0001f600") == (31 * 0xD83D + 0xDE00)
 
 
-async def test_nothing_is_replayed_and_made_before_the_first_record(tmp_path: Path) -> None:
+async def test_a_journal_has_no_topic_before_its_first_record(tmp_path: Path) -> None:
     async with running(tmp_path, NARROW) as broker:
         assert await replayed(journal_of(broker), 0) == []
         assert broker.view.topics() == []

@@ -227,7 +227,7 @@ async def test_a_commit_that_waits_behind_a_fencing_change_is_fenced(lab: Lab) -
     assert lab.committed("g") == -1
 
 
-async def test_what_is_on_its_way_to_the_journal_ends_with_its_transaction(lab: Lab) -> None:
+async def test_an_abort_discards_offsets_that_wait_for_the_journal(lab: Lab) -> None:
     await lab.stage("other", 1)
     lab.journal.gate.clear()
     staging = asyncio.ensure_future(lab.stage("tx", 8))
@@ -240,7 +240,7 @@ async def test_what_is_on_its_way_to_the_journal_ends_with_its_transaction(lab: 
     assert lab.committed("tx") == -1
 
 
-async def test_what_is_on_its_way_to_the_journal_is_forgotten_with_its_topic(lab: Lab) -> None:
+async def test_a_deleted_topic_discards_offsets_that_wait_for_the_journal(lab: Lab) -> None:
     await lab.groups.commit("g", [OffsetCommit("t", 1, 4)])
     lab.journal.gate.clear()
     committing = asyncio.ensure_future(lab.groups.commit("g", [OffsetCommit("t", 0, 8)]))
@@ -252,7 +252,7 @@ async def test_what_is_on_its_way_to_the_journal_is_forgotten_with_its_topic(lab
     assert lab.groups.fetch("g", None) == []
 
 
-async def test_nothing_is_staged_when_its_transaction_has_ended_meanwhile(lab: Lab) -> None:
+async def test_an_ended_transaction_stages_no_offset(lab: Lab) -> None:
     def ended() -> None:
         raise InvalidTxnState
 

@@ -61,7 +61,7 @@ def test_local_paths_and_file_urls_are_taken(text: str, path: str) -> None:
         "a\0b",
     ],
 )
-def test_everything_else_is_refused_in_one_line(text: str) -> None:
+def test_an_unsupported_location_is_rejected_in_one_line(text: str) -> None:
     with pytest.raises(UnsupportedLocation, match=r"write a local path, or file:///path") as caught:
         local_path(text)
     assert "\n" not in str(caught.value)

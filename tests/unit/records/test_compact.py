@@ -16,7 +16,7 @@ HORIZON_MS = NOW_MS + 86_400_000
 
 @hypothesis_settings(max_examples=80)
 @given(new_records, st.sampled_from(Codec), st.data())
-def test_what_stays_keeps_offset_time_and_content(records: list[NewRecord], codec: Codec, data: st.DataObject) -> None:
+def test_compaction_keeps_offset_time_and_content(records: list[NewRecord], codec: Codec, data: st.DataObject) -> None:
     stays = data.draw(st.sets(st.integers(0, len(records) - 1)))
     horizon_ms = data.draw(st.sampled_from([None, HORIZON_MS]))
     batch = build_batch(

@@ -26,7 +26,7 @@ data = st.one_of(st.binary(max_size=300), st.binary(min_size=1, max_size=9).map(
 
 @settings(max_examples=40, deadline=None)
 @given(data, st.sampled_from(Codec))
-def test_what_is_compressed_comes_back(content: bytes, codec: Codec) -> None:
+def test_compressed_data_is_decompressed_unchanged(content: bytes, codec: Codec) -> None:
     for kind in (bytes, bytearray, memoryview):
         assert decompress(codec, kind(compress(codec, kind(content))), len(content)) == content
 

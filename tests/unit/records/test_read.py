@@ -50,7 +50,7 @@ def raw_batch(payload: bytes, count: int, **fields: int) -> bytes:
 
 @settings(max_examples=60, deadline=None)
 @given(new_records, st.sampled_from(Codec), st.integers(0, 2**60))
-def test_what_is_built_is_read(records: list[NewRecord], codec: Codec, base_offset: int) -> None:
+def test_a_built_batch_is_read_back(records: list[NewRecord], codec: Codec, base_offset: int) -> None:
     batch = build_batch(records, codec=codec, base_offset=base_offset)
     check_crc(batch, 0, read_header(batch))
     for kind in (bytes, bytearray, memoryview):
@@ -75,7 +75,7 @@ def test_kio_reads_what_is_built(records: list[NewRecord]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(records_of_whole_seconds)
-def test_what_kio_writes_is_read_and_built_alike(records: list[NewRecord]) -> None:
+def test_batches_of_kio_are_read_and_built_identically(records: list[NewRecord]) -> None:
     theirs = KioBatch(
         producer_id=i64(9),
         producer_epoch=i16(2),
@@ -193,7 +193,7 @@ LIES = {
 
 @pytest.mark.parametrize("name", LIES)
 @pytest.mark.parametrize("codec", Codec)
-def test_lies_are_corrupt(name: str, codec: Codec) -> None:
+def test_false_lengths_and_counts_are_corrupt(name: str, codec: Codec) -> None:
     payload, count = LIES[name]
     with pytest.raises(CorruptMessage):
         list(read_records(raw_batch(compress(codec, payload), count, attributes=int(codec))))

@@ -38,7 +38,7 @@ def test_markers_and_aborted_records_are_nothing_to_read() -> None:
     assert unread_in(log, (), 1) == UnreadPosition(2, 20)
 
 
-def test_a_batch_whose_records_are_gone_is_a_hole() -> None:
+def test_a_batch_without_its_records_is_a_hole() -> None:
     hole = batch(5, 50)
     hole[23:27] = (2).to_bytes(4, "big")  # the last offset delta: three offsets, of which one has a record
     assert unread_in([hole], (), 5) == UnreadPosition(5, 50)

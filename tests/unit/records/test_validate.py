@@ -47,7 +47,7 @@ def test_good_batches_pass(codec: Codec, kind: Any) -> None:
         forged(attributes=0x10, base_sequence=0),
     ],
 )
-def test_what_a_producer_may_not_send_is_invalid(batch: bytes | bytearray) -> None:
+def test_an_invalid_batch_of_a_producer_is_rejected(batch: bytes | bytearray) -> None:
     with pytest.raises(InvalidRecord):
         check_produced(batch, version=9)
 
@@ -204,7 +204,7 @@ def test_offset_deltas_of_every_width_are_checked(count: int) -> None:
     ids=["negative delta", "delta 1 of 1", "key of 2^31 bytes", "key of -2 bytes", "header that is not there"],
 )
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_what_is_wrong_within_a_record_is_found(payload: bytes, codec: Codec) -> None:
+def test_a_malformed_record_is_rejected(payload: bytes, codec: Codec) -> None:
     batch = wrap(read_header(sealed(payload, 1, codec)), payload)
     check_produced(batch, version=9)
     with pytest.raises(InvalidRecord, match="cannot be read"):

@@ -23,7 +23,7 @@ def _plan(*headers: Headers, **more: object) -> object:
     return split_batch(batch, read_header(batch), 3, NOW_MS)
 
 
-def test_what_is_sent_to_the_leader_arrives_with_its_lease_and_is_stored_without() -> None:
+def test_a_delivery_carries_its_lease_and_stores_the_record_without() -> None:
     plan: Any = _plan(
         (("tidemill-deliver-at", b"5"), ("tidemill-message", b"forged")),
         producer_id=4,

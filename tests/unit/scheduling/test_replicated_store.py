@@ -118,7 +118,7 @@ def test_entries_are_read_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("record", [(None, None), (b"no end", None), (b"t\0id", b"short"), (b"\xff\0id", None)])
-def test_what_is_no_entry_is_refused(record: tuple[bytes | None, bytes | None]) -> None:
+def test_an_invalid_entry_is_rejected(record: tuple[bytes | None, bytes | None]) -> None:
     with pytest.raises(InvalidRecord):
         decode(*record)
 
@@ -164,7 +164,7 @@ async def test_of_two_entries_with_one_name_the_later_counts(tmp_path: Path) -> 
         assert await first.waiting() == {"a": b"kept"}
 
 
-async def test_who_does_not_lead_takes_nothing(tmp_path: Path) -> None:
+async def test_a_replica_that_does_not_lead_takes_no_entry(tmp_path: Path) -> None:
     async with keepers(tmp_path) as (first, second):
         await first.lead(1)
         await second.lead(2)

@@ -139,7 +139,7 @@ async def test_a_sender_that_comes_too_late_stores_nothing(tmp_path: Path) -> No
         assert partition.log_end_offset == 0
 
 
-async def test_who_goes_away_half_way_has_stored_all_of_it(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_has_all_its_messages_stored(tmp_path: Path) -> None:
     async with leading(tmp_path) as (partition, send, clock):
         sending = asyncio.ensure_future(send(due(1, clock), due(2, clock)))
         await asyncio.sleep(0)
@@ -149,7 +149,7 @@ async def test_who_goes_away_half_way_has_stored_all_of_it(tmp_path: Path) -> No
         assert await stored(partition) == [b"1", b"2"]
 
 
-async def test_what_a_keeper_stored_before_it_died_is_not_stored_again_by_the_next(
+async def test_a_new_leader_does_not_store_a_stored_message_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dies(*_: object) -> None:

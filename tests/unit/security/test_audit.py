@@ -31,7 +31,7 @@ def deny(audit: Audit, name: str) -> None:
     audit.authorization_denied(ALICE, "10.0.0.1", Operation.READ, ResourceType.TOPIC, name)
 
 
-def test_events_say_who_from_where_and_what() -> None:
+def test_events_name_the_user_the_host_and_the_change() -> None:
     audit = Audit(Clock())
     with capture_logs() as lines:
         audit.login_succeeded(ALICE, "10.0.0.1", "PLAIN", "OUTSIDE")

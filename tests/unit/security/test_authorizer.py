@@ -52,7 +52,7 @@ def test_super_user_may_do_everything_also_against_a_deny() -> None:
     assert each.allows_anywhere(ROOT, HOST, Operation.WRITE, TOPIC)
 
 
-def test_a_user_who_is_no_longer_super_is_refused_at_once() -> None:
+def test_a_former_super_user_is_rejected_at_once() -> None:
     supers = {ALICE}
     each = Authorizer(supers.__contains__)
     assert allows(each, Operation.WRITE)

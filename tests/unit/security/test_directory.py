@@ -23,7 +23,7 @@ async def store(tmp_path: Path) -> AsyncIterator[LocalCoordination]:
     await opened.close()
 
 
-async def test_starts_with_what_is_stored(store: LocalCoordination) -> None:
+async def test_a_directory_starts_with_the_stored_values(store: LocalCoordination) -> None:
     await store.compare_and_put(PREFIX + "alice", b"1", 0)
     await store.compare_and_put("security/acls/x", b"2", 0)
     heard: list[DirectoryChanges] = []

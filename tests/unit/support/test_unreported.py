@@ -65,9 +65,7 @@ AGAIN = ("--last-failed", "--last-failed-no-failures", "none")
     ("how", "missing"),
     [("internal", ["test_after", "test_last", "test_victim"]), ("exit", ["test_after", "test_last"])],
 )
-def test_what_a_dead_process_took_with_it_is_named_and_run_by_the_second_try(
-    suite: Path, how: str, missing: list[str]
-) -> None:
+def test_tests_of_a_dead_process_are_named_and_run_by_the_second_try(suite: Path, how: str, missing: list[str]) -> None:
     status, output = run(suite, how, *IN_WORKER)
     assert status == 1, output
     assert lost(output) == missing
@@ -91,7 +89,7 @@ def test_a_test_without_a_result_fails_one_process_too(suite: Path) -> None:
     assert lost(output) == ["test_after", "test_last", "test_victim"]
 
 
-def test_what_the_user_asked_to_leave_out_is_not_lost(suite: Path) -> None:
+def test_tests_that_the_user_leaves_out_are_not_reported_as_lost(suite: Path) -> None:
     (suite / "test_some.py").write_text("def test_bad(): assert False\n" + TESTS)
     status, output = run(suite, "never", "-x")
     assert (status, lost(output)) == (1, [])

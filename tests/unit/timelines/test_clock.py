@@ -30,7 +30,7 @@ class Doubt:
         self.store_ms.append(their_ms)
 
 
-def test_nothing_is_leased_while_the_clock_is_in_doubt() -> None:
+def test_no_message_is_leased_while_the_clock_is_in_doubt() -> None:
     doubt = Doubt()
     guard = HealthMonitor(Clock(lambda: 10**15, lambda: 10**12), random.Random(1), trust=doubt)
     guard.activate(active=True)
@@ -44,7 +44,7 @@ def test_nothing_is_leased_while_the_clock_is_in_doubt() -> None:
     assert guard.health().state is TimelinesState.HEALTHY
 
 
-def test_nothing_is_counted_from_a_time_that_was_never_right() -> None:
+def test_a_clock_without_a_trusted_base_counts_no_lateness() -> None:
     doubt = Doubt()
     doubt.has_base = False
     guard = HealthMonitor(Clock(lambda: 10**15, lambda: 10**12), random.Random(1), trust=doubt)

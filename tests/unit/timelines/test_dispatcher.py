@@ -46,7 +46,7 @@ async def test_messages_arrive_when_they_are_due_and_never_before() -> None:
         ([], 0, 0),
     ],
 )
-async def test_who_holds_back_is_sent_messages_early_by_the_way_to_it(
+async def test_a_consumer_that_holds_messages_is_sent_them_early_by_its_latency(
     ways_us: list[int], drift_us: int, lead_ms: int
 ) -> None:
     async with virtual_fleet() as fleet:
@@ -299,7 +299,7 @@ async def test_a_deleted_dead_letter_timeline_is_created_again() -> None:
         assert await fleet.dispatcher.count("line", EVERYTHING) == 0
 
 
-async def test_what_was_leased_for_a_consumer_that_left_before_it_was_sent_goes_to_others_at_once() -> None:
+async def test_unsent_leases_of_a_consumer_that_left_go_to_others_at_once() -> None:
     async with virtual_fleet(settings=TimelineSettings(lease_ms=30_000)) as fleet:
         first = fleet.consumer(id="w1")
         due_ms = fleet.now_ms() + 10_000
@@ -379,7 +379,7 @@ async def test_counts_by_status_and_histogram() -> None:
         assert await fleet.dispatcher.histogram("line", Selection(start + 5_000, start + 10_000), 5) == [1] * 5
 
 
-async def test_nothing_polls_while_nothing_is_due() -> None:
+async def test_the_dispatcher_does_not_poll_while_no_message_is_due() -> None:
     async with virtual_fleet() as fleet:
         fleet.consumer()
         await fleet.schedule(fleet.now_ms() + 3_600_000)
@@ -388,7 +388,7 @@ async def test_nothing_polls_while_nothing_is_due() -> None:
         assert (fleet.world.loop.jumping.waits - waits) < 600 * 8
 
 
-async def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rescan_without_room_continues_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise what is scheduled meanwhile waits for the next rescan, a minute later."""
     monkeypatch.setattr(delivery, "QUEUED_MESSAGES_MAX", 5)
     monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 10)
@@ -407,7 +407,7 @@ async def test_a_rescan_that_finds_no_room_goes_on_when_there_is_room(monkeypatc
             assert fleet.world.loop.time() - began_s < 10, "it waits for the next rescan"
 
 
-async def test_who_lacked_room_for_a_moment_reads_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_prefetch_buffer_resumes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetcher, "FILL_MESSAGES_MAX", 10)
 
     async with virtual_fleet() as fleet:

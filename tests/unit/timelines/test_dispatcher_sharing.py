@@ -169,7 +169,7 @@ async def test_each_message_goes_to_the_one_broker_whose_consumer_has_its_bucket
     assert all(one.granted.lease.attempts == 1 and 0 <= one.late_ms <= 2 for one in pair.received)
 
 
-async def test_what_a_lost_broker_had_free_goes_to_the_others_when_they_hear_of_it(pair: Pair) -> None:
+async def test_buckets_of_a_lost_broker_go_to_the_others(pair: Pair) -> None:
     for fleet, name in ((pair.one, "a"), (pair.two, "b")):
         fleet.treat = completing(fleet)
         fleet.consumer(id=name, max_in_flight=10_000)
@@ -189,7 +189,7 @@ async def test_what_a_lost_broker_had_free_goes_to_the_others_when_they_hear_of_
     assert max(one.late_ms for one in later) < 500
 
 
-async def test_backups_of_another_rack_take_what_is_late_before_anybody_hears_of_a_loss(pair: Pair) -> None:
+async def test_backups_of_another_rack_take_late_messages_before_a_loss_is_known(pair: Pair) -> None:
     pair.one.consumer(id="a", rack="x", max_in_flight=10_000)
     pair.two.consumer(id="b", rack="y", max_in_flight=10_000)
     await pair.deal()
@@ -203,7 +203,7 @@ async def test_backups_of_another_rack_take_what_is_late_before_anybody_hears_of
     assert all(HELP_AFTER_MS <= one.late_ms < HELP_AFTER_MS + 1_500 for one in helped)
 
 
-async def test_a_consumer_that_stands_still_leaves_its_buckets_to_another_broker(pair: Pair) -> None:
+async def test_a_stuck_consumer_leaves_its_buckets_to_another_broker(pair: Pair) -> None:
     pair.one.consumer(id="a", max_in_flight=10_000)
     stuck = pair.two.consumer(id="b", max_in_flight=10_000)
     await pair.deal()

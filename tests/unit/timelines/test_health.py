@@ -42,7 +42,7 @@ def test_states() -> None:
     assert guard.health().state is TimelinesState.INACTIVE
 
 
-def test_it_recovers_when_the_clocks_agree_again() -> None:
+def test_leases_resume_when_the_clocks_agree_again() -> None:
     hands, guard = _guard()
     hands.wall_ms -= 5_000
     guard.check()
@@ -74,7 +74,7 @@ def test_one_client_with_a_wrong_clock_proves_nothing() -> None:
     assert guard.check()
 
 
-def test_what_clients_said_long_ago_does_not_count() -> None:
+def test_old_reports_of_clients_do_not_count() -> None:
     hands, guard = _guard()
     for number in range(WITNESSES_MIN):
         guard.witness(f"c{number}", 2_000)

@@ -47,7 +47,7 @@ def test_only_the_newest_state_of_a_message_counts() -> None:
     assert prefetch.wake_ms() is None
 
 
-def test_what_does_not_fit_is_forgotten_and_the_frontier_drawn_back() -> None:
+def test_messages_beyond_the_limit_are_dropped_and_the_frontier_moves_back() -> None:
     prefetch = Prefetch(early_ms=0, messages_max=10)
     prefetch.frontier = TimelinePosition(10_000, 0)
     for seq in range(21):

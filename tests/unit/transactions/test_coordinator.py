@@ -101,7 +101,7 @@ async def test_an_open_transaction_is_aborted_before_its_id_changes_hands(world:
         await coordinator.end_transaction("a", old, commit=True, bump=False)
 
 
-async def test_nothing_is_marked_when_the_outcome_cannot_be_journaled(world: World) -> None:
+async def test_no_marker_is_written_when_the_outcome_cannot_be_journaled(world: World) -> None:
     coordinator, identity = await opened(world, "t-0")
     world.journal.fail_next = True
     with pytest.raises(NotCoordinator):
@@ -276,7 +276,7 @@ async def test_an_id_that_rests_is_forgotten_also_by_the_journal(world: World) -
         await coordinator.add_partitions("a", identity, {T0})
 
 
-async def test_nothing_expires_while_the_clock_is_in_doubt(world: World) -> None:
+async def test_no_transaction_expires_while_the_clock_is_in_doubt(world: World) -> None:
     _, identity = await opened(world, "t-0")
     world.is_clock_trusted = False
     world.set_by_ms = 10 * TransactionLimits().id_expiry_ms

@@ -3,7 +3,7 @@
 from tidemill.cli.demo import pipeline
 
 
-def test_what_is_wrong_with_spark_is_one_line() -> None:
+def test_an_error_of_spark_is_one_line() -> None:
     assert pipeline._line(RuntimeError("first\nsecond")) == "first"
     assert pipeline._line(RuntimeError()) == "RuntimeError"
     missing = ModuleNotFoundError("No module named 'pyspark'", name="pyspark")

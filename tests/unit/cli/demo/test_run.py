@@ -11,7 +11,7 @@ from tidemill.cli.errors import CommandFailed
 from tidemill.model.addresses import Address
 
 
-def test_what_must_not_happen_fails() -> None:
+def test_an_early_reminder_or_a_lost_order_fails_the_demo() -> None:
     run._judge(LATER, drained=False)
     with pytest.raises(CommandFailed, match="3 reminders were delivered before they were due"):
         run._judge(replace(LATER, reminders_early=3), drained=False)

@@ -34,7 +34,7 @@ def fetch_answer(version: int, outcome: FetchOutcome) -> bytes:
 
 
 @fetch_versions
-def test_what_the_server_returns_is_read_back(version: int) -> None:
+def test_a_fetch_response_is_decoded(version: int) -> None:
     batches = build_batch(sample(3), base_offset=10) + build_batch(sample(2), base_offset=20)
     records = [bytes(batches), bytes(batches[:30])]  # the last batch is cut
     size = sum(map(len, records))

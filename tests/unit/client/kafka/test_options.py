@@ -126,7 +126,7 @@ def test_tls_files_are_named_as_in_librdkafka_or_java() -> None:
         ),
     ],
 )
-def test_what_is_wrong_or_not_supported_is_named(options: dict[str, str], line: str) -> None:
+def test_a_wrong_or_unsupported_option_is_named(options: dict[str, str], line: str) -> None:
     with pytest.raises(InvalidClientOption, match=line):
         parse_options(options)
 

@@ -31,7 +31,7 @@ def test_the_server_reads_the_batches_that_were_sent(version: int) -> None:
 
 
 @produce_versions
-def test_what_became_of_each_batch_is_read_back(version: int) -> None:
+def test_a_produce_response_is_decoded(version: int) -> None:
     outcomes = [
         ProduceOutcome(5, 0, 1000, 1_700_000_000_123, 3),
         ProduceOutcome(6, MessageTooLarge.code, error_message="too big by far"),

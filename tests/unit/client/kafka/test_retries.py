@@ -48,7 +48,7 @@ def test_an_unknown_topic_gets_a_moment() -> None:
     assert pause(UnknownTopicOrPartition(), UNKNOWN_TOPIC_MS) is None
 
 
-def test_an_error_says_what_was_tried() -> None:
+def test_an_error_names_the_operation() -> None:
     error = prefixed("produce", prefixed("t-0", MessageTooLarge("11 bytes")))
     assert isinstance(error, MessageTooLarge)
     assert str(error) == "produce: t-0: 11 bytes"

@@ -14,7 +14,7 @@ VERDICT = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 USER = Credentials("SCRAM-SHA-256", "user", "pencil")
 
 
-def test_plain_says_it_all_at_once() -> None:
+def test_plain_sends_one_message() -> None:
     steps = exchange(Credentials("PLAIN", "u", "p"), NONCE)
     assert next(steps) == b"\0u\0p"
     with pytest.raises(StopIteration):

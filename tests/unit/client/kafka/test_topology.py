@@ -33,7 +33,7 @@ def test_leaders_are_known_from_every_version(version: int) -> None:
     assert topology.topics["t"].partitions == [TopicPartition("t", 0), TopicPartition("t", 1)]
 
 
-def test_a_later_answer_replaces_only_what_it_speaks_of() -> None:
+def test_a_later_response_replaces_only_its_own_topics() -> None:
     topology = reported(reported(Topology(), [topic("t", [1]), topic("u", [1])]), [topic("t", [2])])
     assert [topology.leader_of(TopicPartition(name, 0)) for name in ("t", "u")] == [2, 1]
 

@@ -42,14 +42,14 @@ def connect_to(said: bytes) -> Exception:
         (ALERT, "uses TLS; check security.protocol"),
     ],
 )
-def test_a_listener_that_says_what_it_is_is_named(said: bytes, line: str) -> None:
+def test_an_error_names_the_protocol_of_another_listener(said: bytes, line: str) -> None:
     error = connect_to(said)
     assert isinstance(error, NotKafka)
     assert line in str(error)
     assert not error.retriable
 
 
-def test_one_that_says_nothing_or_something_else_is_not_guessed_at() -> None:
+def test_an_unknown_protocol_is_not_named() -> None:
     silent, strange = connect_to(b""), connect_to(b"SSH-2.0-OpenSSH_9.2\r\n")
     assert isinstance(silent, ConnectionLost)
     assert "before its first response; check security.protocol" in str(silent)

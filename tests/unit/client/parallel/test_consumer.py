@@ -68,7 +68,7 @@ def test_so_many_failures_in_a_row_halt() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), Halted("enough")])
-def test_what_is_no_failure_of_the_record_halts_at_once(error: BaseException) -> None:
+def test_an_error_that_is_not_of_the_record_halts_at_once(error: BaseException) -> None:
     made = consumer()
     made.failed(taken(made), error)
     assert made._halted is error or (made._halted is not None and made._halted.__cause__ is error)

@@ -85,7 +85,7 @@ def test_a_second_completion_and_a_lost_partition_change_nothing(tracking: Track
     assert tracking.pending(P1) == 0
 
 
-def test_a_partition_that_comes_back_has_forgotten_its_first_stay(tracking: Tracking) -> None:
+def test_a_partition_assigned_again_starts_without_its_old_offsets(tracking: Tracking) -> None:
     """Another member continued to offset 50 meanwhile; the gap of the other partition stays all the time."""
     tracking.received(P1, 7)
     tracking.received(P0, 0)

@@ -14,5 +14,5 @@ def test_a_handler_that_cannot_be_sent_is_refused() -> None:
         ProcessWorkers(queue, lambda _: None, 1, None)  # type: ignore[arg-type]  # refused before it is used
 
 
-def test_a_process_without_a_parent_goes_on() -> None:
+def test_a_process_without_a_parent_does_not_end() -> None:
     _end_with_parent()

@@ -28,7 +28,7 @@ def test_milliseconds(due: datetime | float, ms: int) -> None:
 
 
 @pytest.mark.parametrize("due", [float("nan"), float("inf"), 1e300, -1e300])
-def test_what_is_no_time(due: float) -> None:
+def test_an_invalid_due_time_is_rejected(due: float) -> None:
     with pytest.raises(BadDueTime):
         due_ms(due)
 

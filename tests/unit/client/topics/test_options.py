@@ -31,7 +31,7 @@ def test_the_keywords_are_the_options(keywords: type, options: type) -> None:
     assert get_type_hints(keywords) == get_type_hints(options)
 
 
-def test_what_is_given_holds_and_the_rest_is_the_default() -> None:
+def test_options_that_are_not_given_have_defaults() -> None:
     assert of_producer(acks=1, linger_ms=0, settings={"retention.ms": "1"}) == ProducerOptions(
         acks=1, linger_ms=0, settings={"retention.ms": "1"}
     )
@@ -76,7 +76,7 @@ def test_a_value_out_of_its_range_is_refused(given: dict[str, Any], line: str) -
         of_producer(**given)
 
 
-def test_whose_it_is_comes_first() -> None:
+def test_the_name_is_checked_before_other_options() -> None:
     with pytest.raises(ClientError, match="a producer needs a topic"):
         producer_options("", {})
     with pytest.raises(ClientError, match="a consumer needs a group"):

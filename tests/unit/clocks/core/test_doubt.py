@@ -117,7 +117,7 @@ def test_sleep_is_no_jump() -> None:
     assert machine.look(10 * HOUR_MS).trusted  # the boot clock goes on while the machine sleeps
 
 
-def test_a_jump_that_stands_is_accepted_after_the_named_time() -> None:
+def test_a_lasting_jump_is_accepted_after_the_reported_time() -> None:
     machine = Machine()
     machine.look(jump_ms=30 * DAY_MS)
     verdict = machine.look(HOUR_MS)
@@ -164,7 +164,7 @@ def test_after_a_reboot_the_clock_must_be_within_the_longest_stop() -> None:
     assert machine.doubt.has_base
 
 
-def test_a_doubt_survives_restarts_and_its_time_goes_on() -> None:
+def test_a_doubt_and_its_time_survive_restarts() -> None:
     machine = Machine()
     machine.look(jump_ms=30 * DAY_MS)
     machine.look(3 * HOUR_MS)

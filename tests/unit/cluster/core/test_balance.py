@@ -20,7 +20,7 @@ def loads(after: Carried) -> Counter[int]:
     return Counter(node for replicas in after.values() for node in replicas)
 
 
-def test_what_is_even_stays() -> None:
+def test_a_balanced_assignment_does_not_change() -> None:
     assert rebalance(carried([1, 2, 3], 12, 3), [1, 2, 3]) == {}
     assert rebalance({}, [1, 2]) == {}
 
@@ -35,7 +35,7 @@ def test_a_new_broker_gets_its_share_and_no_more() -> None:
     assert set(Counter(replicas[0] for replicas in after.values()).values()) == {3}
 
 
-def test_the_gone_are_replaced() -> None:
+def test_removed_brokers_are_replaced() -> None:
     before = carried([1, 2, 3], 6, 2)
     after = {**before, **rebalance(before, [1, 2])}
     assert all(set(replicas) == {1, 2} for replicas in after.values())

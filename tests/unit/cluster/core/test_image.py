@@ -50,7 +50,7 @@ def test_every_change_is_one_version() -> None:
     assert [image.version, image.apply(TopicDeleted("orders")).version] == [Image().version + 1, Image().version + 2]
 
 
-def test_changes_and_what_they_refuse() -> None:
+def test_changes_are_applied_or_rejected() -> None:
     image = Image().apply(CREATED)
     with pytest.raises(TopicAlreadyExists):
         image.apply(CREATED)

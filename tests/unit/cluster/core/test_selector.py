@@ -7,7 +7,7 @@ def ranked(topic: str, *loads: BrokerLoad) -> list[int]:
     return [choice.node_id for choice in choose(topic, loads)]
 
 
-def test_who_serves_the_topic_already_comes_first() -> None:
+def test_brokers_that_already_serve_the_topic_rank_first() -> None:
     assert ranked("a", BrokerLoad(1, {}), BrokerLoad(2, {"a": 1}), BrokerLoad(3, {"a": 3})) == [3, 2, 1]
 
 

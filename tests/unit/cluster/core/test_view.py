@@ -48,7 +48,7 @@ def test_a_state_of_its_own_counts() -> None:
     assert view.revision_of(state_key(UUID(int=1), 0)) == 0
 
 
-def test_a_topic_is_gone_with_its_tombstone() -> None:
+def test_a_tombstone_removes_its_topic() -> None:
     view = view_of(broker(1))
     tombstone = tombstone_for(TOPIC, 1, [1, 9])
     assert tombstone.left == (1, 2, 3, 9)
@@ -75,7 +75,7 @@ def test_the_controller_is_known() -> None:
     assert view.controller == NO_BROKER
 
 
-def test_what_others_keep_is_passed_over() -> None:
+def test_unknown_keys_are_ignored() -> None:
     view = view_of()
     image = view.image
     assert not view.apply([KeyChange("other/key", b"x", 9)]).topics

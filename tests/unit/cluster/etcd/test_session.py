@@ -63,7 +63,7 @@ async def running_session() -> AsyncIterator[tuple[Channels, EtcdSession, list[f
     await session.end()
 
 
-async def test_it_lives_while_it_is_renewed() -> None:
+async def test_a_renewed_session_stays_alive() -> None:
     async with running_session() as (channels, session, _):
         await asyncio.sleep(10 * TTL_S)
         assert session.alive

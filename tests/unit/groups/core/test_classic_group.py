@@ -122,7 +122,7 @@ def test_a_member_without_an_assignment_gets_an_empty_one() -> None:
     assert cast("SyncAnswer", stage.reported()[-1][1]).assignment == b""
 
 
-def test_a_join_begins_a_new_generation_and_everyone_hears_of_it_by_heartbeat() -> None:
+def test_a_join_begins_a_new_generation_that_heartbeats_report() -> None:
     stage = stable("a", "b")
     stage.enter("g", "c")
     for name in "ab":
@@ -137,7 +137,7 @@ def test_a_join_begins_a_new_generation_and_everyone_hears_of_it_by_heartbeat() 
     assert answers["c"].leader == stage.client("a").member_id, "the leader keeps its role"
 
 
-def test_who_does_not_come_back_in_time_is_out() -> None:
+def test_a_member_that_misses_the_rebalance_timeout_is_removed() -> None:
     stage = stable("a", "b", rebalance_ms=5_000)
     stage.enter("g", "c", rebalance_ms=5_000)
     stage.join("g", "a", rebalance_ms=5_000)
@@ -172,7 +172,7 @@ def test_a_member_that_waits_for_the_others_is_not_silent() -> None:
     assert len(stage.group("g").members) == 3
 
 
-def test_who_joined_but_never_asks_for_its_assignment_is_out_after_the_rebalance_timeout() -> None:
+def test_a_member_that_does_not_sync_is_removed_after_the_rebalance_timeout() -> None:
     stage = Stage()
     for name in "ab":
         stage.enter("g", name, session_ms=60_000, rebalance_ms=20_000)

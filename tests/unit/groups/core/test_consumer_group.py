@@ -173,7 +173,7 @@ def test_a_fenced_member_joins_again_with_epoch_0(stage: Stage) -> None:
     assert len(answer.assigned) == 4
 
 
-def test_what_a_joining_member_must_say(stage: Stage) -> None:
+def test_an_incomplete_join_is_rejected(stage: Stage) -> None:
     for changes in (
         {"member_id": ""},
         {"member_epoch": -3},
@@ -345,7 +345,7 @@ class TestStatic:
         with pytest.raises(UnreleasedInstanceId):
             stage.pulse("g", "b", instance_id="i")
 
-    def test_who_does_not_come_back_is_gone_after_its_session(self, stage: Stage) -> None:
+    def test_a_static_member_that_stays_away_is_removed_after_its_session(self, stage: Stage) -> None:
         for name in "ab":
             stage.pulse("g", name, instance_id=f"i-{name}")
         stage.settle("g", "a b")

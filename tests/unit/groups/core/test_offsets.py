@@ -30,7 +30,7 @@ def end(stage: Stage, producer_id: int, *, commit: bool) -> None:
     stage.perform("g", lambda _now: GroupStep(stage.shard.offsets.end_transaction(producer_id, commit=commit)))
 
 
-def test_what_was_never_committed_is_not_there() -> None:
+def test_a_partition_without_a_commit_has_no_offset() -> None:
     stage = Stage()
     (found,) = stage.shard.fetch("unknown", [T0], stable=True)
     assert (found.offset, found.leader_epoch, found.metadata, found.error) == (-1, -1, "", None)
@@ -199,7 +199,7 @@ class TestRetention:
         stage.crash()
         assert not stage.shard.exists("g")
 
-    def test_nothing_goes_while_members_come_together(self) -> None:
+    def test_offsets_do_not_expire_during_a_rebalance(self) -> None:
         stage = Stage()
         stage.commit("g", None, 5)
         stage.enter("g", "a")

@@ -27,7 +27,7 @@ def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     st.recursive(atoms, larger, max_leaves=6),
     st.lists(st.text("abcAB.-1", max_size=6), min_size=1, max_size=10),
 )
-def test_it_agrees_with_re(flags: str, inner: str, names: list[str]) -> None:
+def test_patterns_agree_with_re(flags: str, inner: str, names: list[str]) -> None:
     source = flags + inner
     pattern = TopicPattern(source)
     for name in names:
@@ -79,7 +79,7 @@ def test_examples(source: str, yes: list[str], no: list[str]) -> None:
         "a{1001}",
     ],
 )
-def test_what_it_does_not_understand_is_refused(source: str) -> None:
+def test_an_unsupported_expression_is_rejected(source: str) -> None:
     with pytest.raises(InvalidRegularExpression):
         TopicPattern(source)
 

@@ -89,7 +89,7 @@ def test_the_first_new_member_upgrades_the_group(stage: Stage) -> None:
     assert stage.shard.groups["g"].state == "Stable"
 
 
-def test_cooperative_members_keep_what_they_may(stage: Stage) -> None:
+def test_cooperative_members_keep_unmoved_partitions(stage: Stage) -> None:
     stage.pulse("g", "c")
     before = {name: has(stage, name) for name in "ab"}
     with pytest.raises(RebalanceInProgress):
@@ -167,7 +167,7 @@ def test_a_sync_names_its_protocol(stage: Stage) -> None:
         stage.sync("g", "a", protocol="sticky")
 
 
-def test_who_does_not_join_again_in_time_or_dies_is_out(stage: Stage) -> None:
+def test_a_classic_member_that_does_not_join_again_is_removed(stage: Stage) -> None:
     stage.pulse("g", "c")
     for _ in range(8):
         stage.wait(9_000)

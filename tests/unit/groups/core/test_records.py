@@ -63,7 +63,7 @@ all_entries = st.one_of(
 
 @settings(max_examples=100, deadline=None)
 @given(all_entries)
-def test_what_is_written_is_read(entry: e.GroupEntry) -> None:
+def test_an_encoded_entry_is_decoded_unchanged(entry: e.GroupEntry) -> None:
     assert decode(*encode(entry)) == entry
 
 

@@ -17,7 +17,7 @@ def written(recording: Recording, overview: Overview, now_ms: int) -> tuple[list
     return [each.seen.state for each in changes.members], [(each.seen.offset, each.deleted) for each in changes.offsets]
 
 
-def test_what_is_new_is_written_once_and_by_its_owner() -> None:
+def test_a_new_offset_is_written_once_with_its_owner() -> None:
     recording = Recording()
     changes = recording.changes(Overview([MEMBER], [OFFSET]), 1_000, here)
     assert changes.members[0].joined_ns == 1_000 * NANOSECONDS
@@ -26,7 +26,7 @@ def test_what_is_new_is_written_once_and_by_its_owner() -> None:
     assert written(recording, Overview([MEMBER], [OFFSET]), 2_000) == ([], [])
 
 
-def test_what_could_not_be_written_is_tried_again() -> None:
+def test_changes_that_were_not_accepted_are_returned_again() -> None:
     recording = Recording()
     first = recording.changes(Overview([MEMBER], [OFFSET]), 1_000, here)
     assert recording.changes(Overview([MEMBER], [OFFSET]), 2_000, here).offsets == first.offsets
@@ -50,7 +50,7 @@ def test_a_new_generation_an_offset_and_their_end() -> None:
     assert written(recording, Overview([], []), 4_000) == ([], [])
 
 
-def test_a_group_that_went_to_another_broker_is_not_said_to_be_gone() -> None:
+def test_a_group_that_moved_to_another_broker_is_not_deleted() -> None:
     recording = Recording()
     written(recording, Overview([MEMBER], [OFFSET]), 1_000)
     changes = recording.changes(Overview([], []), 2_000, lambda _group: False)

@@ -22,7 +22,7 @@ def test_addresses(url: str, address: TableAddress) -> None:
 
 
 @pytest.mark.parametrize("url", ["chdb:", "db:9000", "postgres://db/shop", "http://", "http://db:port"])
-def test_what_is_no_address(url: str) -> None:
+def test_an_invalid_address_is_rejected(url: str) -> None:
     with pytest.raises(WrongOption) as caught:
         parse_address(url)
     assert "\n" not in str(caught.value)

@@ -88,7 +88,7 @@ def test_a_view_may_have_columns_named_as_those_of_a_record(tmp_path: Path, kind
     assert sorted(str(row["offset"]) for row in found) == sorted([str(each) for each in own["offset"]] * 2)
 
 
-def test_what_was_never_null_may_not_become_null() -> None:
+def test_a_required_field_cannot_become_nullable() -> None:
     never = layout_of(pa.schema([pa.field("a", pa.int64(), nullable=False)]))
     may = layout_of(pa.schema([("a", pa.int64())]))
     assert differences(never, may) == ["a is never null in the lake, and may be null now"]

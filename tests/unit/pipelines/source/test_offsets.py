@@ -41,7 +41,7 @@ def test_partitions_that_are_new_or_of_a_new_topic_are_read_from_their_first_rec
     assert found == [OffsetRange(A0, 5, 7), OffsetRange(A1, 1, 3), OffsetRange(B0, 0, 4)]
 
 
-def test_what_has_not_grown_has_no_range() -> None:
+def test_a_partition_without_new_records_has_no_range() -> None:
     assert ranges_between(QueryProgress({A0: 5, A1: 5}), QueryProgress({A0: 5, A1: 4}), {}) == []
 
 

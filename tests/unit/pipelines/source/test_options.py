@@ -11,7 +11,7 @@ SERVERS = {"kafka.bootstrap.servers": "h:9092"}
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
-def test_what_is_not_said_is_as_in_sparks_kafka_source() -> None:
+def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     batch = parse_source({**SERVERS, "subscribe": "b, a,,b"}, streaming=False)
     assert batch.subscription.topics == ("a", "b")
     assert (batch.starting.everywhere, batch.ending.everywhere) == (EARLIEST, LATEST)
@@ -34,7 +34,7 @@ def test_the_isolation_level_decides_which_records_are_read(given: dict[str, str
     assert parse_source({**SERVERS, "subscribe": "a", **given}, streaming=False).committed is committed
 
 
-def test_filters_are_pushed_down_and_unreadable_records_read_past_only_when_it_is_said() -> None:
+def test_filters_are_pushed_down_and_unreadable_records_are_skipped_on_request_only() -> None:
     given = {**SERVERS, "subscribe": "a"}
     plain = parse_source(given, streaming=False)
     assert (plain.push_filters, plain.fail_on_unreadable) == (False, True)
@@ -72,7 +72,7 @@ def test_a_streaming_query_without_a_limit_has_one() -> None:
     assert parse_source(given, streaming=False).max_bytes is None
 
 
-def test_how_long_a_trigger_is_put_off() -> None:
+def test_max_trigger_delay_is_read_with_its_unit() -> None:
     given = {**SERVERS, "subscribe": "a", "minOffsetsPerTrigger": "5"}
     assert parse_source(given, streaming=True).max_delay_ms == 15 * 60_000
     for text, delay_ms in (("250", 250), ("500ms", 500), ("10 s", 10_000), ("2min", 120_000), ("1h", 3_600_000)):
@@ -141,7 +141,7 @@ def test_assigned_partitions() -> None:
         ({"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "-1 is not a valid time for a-0"),
     ],
 )
-def test_one_line_for_what_is_wrong(given: dict[str, str], line: str) -> None:
+def test_a_wrong_option_is_reported_in_one_line(given: dict[str, str], line: str) -> None:
     with pytest.raises(WrongOption) as caught:
         parse_source({**SERVERS, **given}, streaming=True)
     assert line in str(caught.value)

@@ -45,7 +45,7 @@ drawn = st.lists(
 
 @settings(max_examples=100)
 @given(drawn, st.lists(st.tuples(st.integers(0, 20), st.integers(0, 11)), max_size=20), st.integers(0, 3))
-def test_what_the_filters_let_through_is_read(
+def test_every_row_that_passes_the_filters_is_read(
     filters: list[Comparison], records: list[tuple[int, int]], partition: int
 ) -> None:
     part = TopicPartition("a", partition)

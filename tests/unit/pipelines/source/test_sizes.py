@@ -17,7 +17,7 @@ def test_sizes_have_units(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0m", "-1", "1.5g", "m", "512x", "512 m b", "9999999t", "\u0661m"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_rejected(text: str) -> None:
     with pytest.raises(
         WrongOption, match=r"^maxBytesPerTrigger: .* is not a size above 0 such as 1000000, 512m or 1g$"
     ):

@@ -63,7 +63,7 @@ def test_queries_run_until_all_have_ended() -> None:
         ),
     ],
 )
-def test_what_ends_a_query_is_one_line(query: Query, line: str) -> None:
+def test_the_reason_a_query_ended_is_one_line(query: Query, line: str) -> None:
     running = queries(out=query)
     with pytest.raises(PipelineError, match=line) as caught:
         running.ended()
@@ -97,5 +97,5 @@ def test_a_thread_that_ended_in_order_is_no_death() -> None:
         ),
     ],
 )
-def test_the_line_that_says_what_is_wrong(text: str, line: str) -> None:
+def test_the_cause_is_found_in_a_long_error(text: str, line: str) -> None:
     assert line_of(text) == line

@@ -69,7 +69,7 @@ def test_kubernetes_needs_an_image_wherever_it_is_named(monkeypatch: pytest.Monk
         check_where(Where(master))
 
 
-def test_what_spark_says_in_pages_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_long_error_of_spark_becomes_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     @contextmanager
     def session(*_: object, **__: object) -> Iterator[None]:
         yield

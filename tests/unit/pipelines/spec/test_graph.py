@@ -36,13 +36,13 @@ def test_a_query_is_a_transformation(text: str) -> None:
         (" -- nothing\n", "a.sql contains no query"),
     ],
 )
-def test_what_spark_would_do_at_once_is_refused(text: str, line: str) -> None:
+def test_a_statement_that_is_not_a_query_is_rejected(text: str, line: str) -> None:
     with pytest.raises(WrongSpec) as caught:
         check_query("a.sql", text)
     assert str(caught.value).startswith(line)
 
 
-def test_transformations_come_after_what_they_read_and_not_in_circles() -> None:
+def test_transformations_are_ordered_by_their_inputs_without_circles() -> None:
     assert in_order("p.yml", {"c": ["b", "orders"], "b": ["a"], "a": ["orders"]}) == ["a", "b", "c"]
     with pytest.raises(WrongSpec, match=r"p.yml: transformations read each other: "):
         in_order("p.yml", {"a": ["b"], "b": ["a"]})

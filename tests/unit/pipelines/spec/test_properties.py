@@ -43,7 +43,7 @@ PLAIN = st.text(st.characters(max_codepoint=0xFFFF))
 
 
 @given(st.dictionaries(PLAIN.filter(bool), PLAIN))
-def test_whatever_is_written_with_escapes_is_read_back(reported: dict[str, str]) -> None:
+def test_escaped_text_is_read_back(reported: dict[str, str]) -> None:
     def escaped(text: str) -> str:
         return "".join(f"\\u{ord(each):04x}" for each in text)
 

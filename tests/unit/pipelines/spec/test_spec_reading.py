@@ -28,7 +28,7 @@ def test_places_of_lakes_are_local_and_filled_from_the_environment() -> None:
         read_spec("x", changed("sinks.files.parquet", "${LAKE}/orders"), {"LAKE": "s3://b"})
 
 
-def test_everything_is_understood() -> None:
+def test_every_part_of_a_spec_is_read() -> None:
     spec = read_spec("shop/pipeline.yml", GOOD, {})
     orders, clicks = spec.sources
     assert (orders.format, orders.start, orders.watermark) == (Format.JSON, "earliest", Watermark("at", "10 seconds"))
@@ -190,7 +190,7 @@ def test_spark_gets_what_the_file_and_the_environment_say() -> None:
     }
 
 
-def test_what_a_source_does_about_records_that_are_gone() -> None:
+def test_a_source_fails_or_skips_lost_records() -> None:
     assert read_spec("x", GOOD, {}).sources[0].lost is Lost.FAIL
     assert read_spec("x", changed("sources.orders.lost", "skip"), {}).sources[0].lost is Lost.SKIP
     with pytest.raises(WrongSpec, match=r"sources\.orders\.lost is 'skp'; did you mean skip\?"):

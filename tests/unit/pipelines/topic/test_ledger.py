@@ -35,7 +35,7 @@ def test_entries_are_read_as_written(entry: LedgerEntry) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0/1 ", "0/1 done query=a", "hello"])
-def test_what_is_no_entry(text: str) -> None:
+def test_an_invalid_ledger_entry_is_rejected(text: str) -> None:
     with pytest.raises(PipelineError, match="the sink's ledger cannot be read"):
         read_entry(1, [text])
 

@@ -53,7 +53,7 @@ def sender(pipe: Pipe) -> Sender:
     return Sender(cast("KafkaClient", Client(pipe)), "id")
 
 
-def test_everything_happens_in_the_order_in_which_it_was_asked() -> None:
+def test_calls_and_batches_are_sent_in_order() -> None:
     pipe = Pipe()
     pipe.open.set()
     with sender(pipe) as out:
@@ -84,7 +84,7 @@ def test_only_a_few_requests_wait() -> None:
     assert pipe.sent == list(range(REQUESTS_WAITING_MAX + 3))
 
 
-def test_nothing_is_sent_after_an_error_which_the_owner_gets() -> None:
+def test_an_error_stops_sending_and_reaches_the_owner() -> None:
     pipe = Pipe(refused=1)
     with sender(pipe) as out:
         for number in range(3):

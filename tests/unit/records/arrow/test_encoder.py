@@ -66,7 +66,7 @@ def test_rows_become_the_batch_that_their_records_are(kernels: str, records: lis
 @both
 @given(records=new_records, start=st.integers(0, 12), limit=st.integers(100, 20_000))
 @settings(max_examples=60, deadline=None)
-def test_what_goes_in_comes_out(kernels: str, records: list[NewRecord], start: int, limit: int) -> None:
+def test_encoded_rows_are_decoded_unchanged(kernels: str, records: list[NewRecord], start: int, limit: int) -> None:
     batch = rows(records).slice(start)
     out = encoded(kernels, batch, batch_bytes=limit)
     for each in out:
@@ -132,7 +132,7 @@ def test_a_batch_fits_even_if_nothing_becomes_smaller(kernels: str, codec: Codec
     assert all(len(each.batch) <= 20_000 + 20_000 // 100 for each in out)
 
 
-def test_what_a_reader_has_to_hold_is_bounded() -> None:
+def test_the_unpacked_size_of_a_batch_is_bounded() -> None:
     batch = pa.record_batch({"value": [bytes(10_000)] * 1000})
     out = encoded("numba", batch, codec=Codec.ZSTD)
     assert len(out) > 1

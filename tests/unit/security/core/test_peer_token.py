@@ -92,7 +92,7 @@ def test_another_secret_is_refused() -> None:
 @pytest.mark.parametrize(
     "token", ["", ".", "." * 10, "t1" + ".0" * 10, "t1" + ".é" * 10, "t1" + ".\ud800" * 10, "x" * (TOKEN_CHARS_MAX + 1)]
 )
-def test_what_is_not_a_token_is_refused(token: str) -> None:
+def test_an_invalid_token_is_rejected(token: str) -> None:
     refused(token)
 
 

@@ -21,7 +21,7 @@ def test_returned_tokens_do_not_exceed_the_burst() -> None:
     assert bucket.tokens(1.0, 10.0, 0.0) == 10.0
 
 
-def test_a_clock_that_stands_still_gives_nothing() -> None:
+def test_a_stopped_clock_adds_no_tokens() -> None:
     bucket = TokenBucket(1.0, 5.0)
     bucket.take(2.0, 1.0, 1.0, 5.0)
     assert bucket.tokens(1.0, 1.0, 4.0) == -1.0

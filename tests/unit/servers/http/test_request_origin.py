@@ -51,7 +51,7 @@ def test_other_names_are_refused(callers: AllowedOrigins, hosts: list[str]) -> N
     "host",
     [None, "", ":8080", "localhost:80a", "a b", "user@localhost", "localhost/", "[::1", "[127.0.0.1]", "a,b", "\x00"],
 )
-def test_what_is_no_host_is_a_bad_request(host: str | None) -> None:
+def test_an_invalid_host_is_a_bad_request(host: str | None) -> None:
     assert status(EVERYWHERE, host) == 400
 
 
@@ -76,7 +76,7 @@ def test_pages_of_other_sites_are_refused() -> None:
     assert status(ONE_ADDRESS, "10.0.0.5:8080", "POST", origin="https://proxy.example.com") == 200, "behind a proxy"
 
 
-def test_what_browsers_say_of_a_request_counts() -> None:
+def test_fetch_metadata_headers_decide_cross_site_requests() -> None:
     def fetched(site: str, mode: str, method: str = "GET") -> int:
         return status(LOOPBACK, "localhost", method, sec_fetch_site=site, sec_fetch_mode=mode)
 

@@ -11,7 +11,7 @@ from tidemill.model.errors import ClusterAuthorizationFailed
 from tidemill.replication.peers import PeerLink, Peers
 
 
-async def test_only_who_knows_the_secret_is_a_peer(tmp_path: Path) -> None:
+async def test_a_peer_needs_the_cluster_secret(tmp_path: Path) -> None:
     async with running_kafka_server(tmp_path) as server:
         with pytest.raises(AuthenticationFailed, match="belongs to no cluster"):
             await peer(server)

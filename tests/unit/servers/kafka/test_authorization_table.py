@@ -498,7 +498,7 @@ async def test_a_described_group_must_have_no_topics_of_others(tmp_path: Path) -
         assert (reported.groups[0].error_code, reported.groups[0].members) == (TOPIC, ())
 
 
-async def test_topics_of_a_transaction_are_shown_to_those_who_may_describe_them(tmp_path: Path) -> None:
+async def test_topics_of_a_transaction_are_shown_to_users_that_may_describe_them(tmp_path: Path) -> None:
     async with guarded_server(tmp_path) as at:
         at.grant(WRITE_TRANSACTION, on_topic(Op.WRITE))
         await at.ask(24, 3, **_added(at))

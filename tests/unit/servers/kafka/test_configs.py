@@ -106,7 +106,7 @@ async def test_settings_are_altered(tmp_path: Path) -> None:
             assert overrides() == {"flush.ms": str(version + 1)}
 
 
-async def test_what_is_added_to_a_list_is_added_to_the_brokers_default(tmp_path: Path) -> None:
+async def test_an_appended_list_value_extends_the_default_of_the_broker(tmp_path: Path) -> None:
     async with connected(tmp_path, {"log.cleanup.policy": "compact"}) as (client, server):
         await server.broker.topics.create("t")
         change = request_part(44, 1, "AlterableConfig", name="cleanup.policy", config_operation=2, value="delete")

@@ -77,7 +77,7 @@ async def test_a_bad_software_name_is_an_invalid_request(tmp_path: Path) -> None
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),  # a TLS handshake
     ],
 )
-async def test_what_is_no_request_ends_the_connection_and_nothing_else(tmp_path: Path, data: bytes) -> None:
+async def test_an_invalid_request_closes_only_its_connection(tmp_path: Path, data: bytes) -> None:
     async with running_kafka_server(tmp_path) as server:
         honest = await RawClient.connect(server)
         client = await RawClient.connect(server)
@@ -300,7 +300,7 @@ async def test_a_closing_server_answers_open_requests_and_starts_no_more(tmp_pat
         await client.close()
 
 
-async def test_what_a_handler_raises_is_answered_where_there_is_a_place(tmp_path: Path) -> None:
+async def test_an_error_of_a_handler_is_returned_in_the_response(tmp_path: Path) -> None:
     async def broken(call: Call, _request: Any) -> Any:
         raise ZeroDivisionError
 

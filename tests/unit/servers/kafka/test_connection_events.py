@@ -3,7 +3,7 @@
 from tidemill.servers.kafka.connection_events import ConnectionEvents, EarlyEnd
 
 
-def test_news_are_told_once_and_metrics_have_all() -> None:
+def test_new_events_are_reported_once_and_metrics_count_all() -> None:
     events = ConnectionEvents()
     events.count(EarlyEnd.REFUSED)
     events.count(EarlyEnd.REFUSED)

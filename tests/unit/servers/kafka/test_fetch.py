@@ -52,7 +52,7 @@ async def test_fetch_in_every_version(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_what_fetch_refuses(tmp_path: Path) -> None:
+async def test_fetch_rejects_invalid_requests(tmp_path: Path) -> None:
     async with running_kafka_server(tmp_path) as server:
         topic = await server.broker.topics.create("t")
         client = await RawClient.connect(server)

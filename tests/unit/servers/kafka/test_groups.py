@@ -129,7 +129,7 @@ async def test_descriptions_and_lists(tmp_path: Path) -> None:
             assert [each.error_code for each in reported.results] == [NonEmptyGroup.code, GroupIdNotFound.code]
 
 
-async def test_who_leaves_a_group_that_is_not_there_hears_it_of_each_member(tmp_path: Path) -> None:
+async def test_leave_group_of_an_unknown_group_returns_an_error_for_each_member(tmp_path: Path) -> None:
     async with connected(tmp_path) as (client, _):
         leaver = request_part(13, 5, "MemberIdentity", member_id="ada", group_instance_id=None, reason=None)
         reported = await client.ask(13, 5, group_id="unknown", members=(leaver,))

@@ -84,7 +84,7 @@ async def test_a_handshake_begins_when_the_first_message_has_arrived(stage: Stag
 
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n", b"\x00"])
-async def test_what_is_not_tls_fails_in_its_handshake(stage: Stage, first: bytes) -> None:
+async def test_bytes_that_are_not_tls_fail_the_handshake(stage: Stage, first: bytes) -> None:
     begun = stage.add()
     begun.client.send(first)
     await eventually_async(lambda: begun.events == ["started"])

@@ -29,7 +29,7 @@ async def test_produce_in_every_version(tmp_path: Path, acks: int) -> None:
         await client.close()
 
 
-async def test_what_produce_refuses(tmp_path: Path) -> None:
+async def test_produce_rejects_invalid_requests(tmp_path: Path) -> None:
     async with running_kafka_server(tmp_path) as server:
         await server.broker.topics.create("t")
         await server.broker.topics.create("keys", overrides={"cleanup.policy": "compact"})

@@ -45,7 +45,7 @@ async def topic_id(client: RawClient, name: str) -> Any:
 
 
 @pytest.mark.parametrize("version", [3, 5, 8, 9, 12, 13])
-async def test_a_producer_above_its_quota_is_told_how_long_to_wait(tmp_path: Path, version: int) -> None:
+async def test_a_producer_above_its_quota_gets_the_time_to_wait(tmp_path: Path, version: int) -> None:
     async with running_kafka_server(tmp_path, SETTINGS) as server:
         client = await RawClient.connect(server)
         await create(client, "orders")

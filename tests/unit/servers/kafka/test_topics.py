@@ -58,7 +58,7 @@ async def test_topics_are_created_and_deleted_in_every_version(tmp_path: Path) -
         assert [(each.name, each.error_code) for each in reported.responses] == [("by-id", 0), (None, 100)]
 
 
-async def test_what_create_topics_refuses(tmp_path: Path) -> None:
+async def test_create_topics_rejects_invalid_requests(tmp_path: Path) -> None:
     async with connected(tmp_path) as (client, server):
         await server.broker.topics.create("there")
         cases: dict[str, tuple[dict[str, Any], int]] = {
@@ -128,7 +128,7 @@ async def test_the_brokers_own_topics_are_not_for_clients(tmp_path: Path) -> Non
         assert server.broker.view.topics() == []
 
 
-async def test_what_is_asked_for_twice_or_in_two_ways(tmp_path: Path) -> None:
+async def test_a_repeated_or_ambiguous_topic_is_rejected(tmp_path: Path) -> None:
     async with connected(tmp_path) as (client, server):
         topic = await server.broker.topics.create("t", partitions=1)
         both = request_part(3, 12, "MetadataRequestTopic", name="t", topic_id=UUID(int=7))

@@ -49,7 +49,7 @@ def test_functions_that_do_more(name: str) -> None:
         select(function("lambda", function("tuple", literal(1)), literal(1))),
     ],
 )
-def test_what_has_no_place(tree: Node) -> None:
+def test_an_unlisted_node_is_rejected(tree: Node) -> None:
     with pytest.raises(SqlRefused):
         asked(tree)
 

@@ -10,7 +10,7 @@ from tidemill.streams.clickhouse.url import parse
 DATA = Path("/var/data")
 
 
-def test_what_the_client_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_url_becomes_options_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {}
 
     def create(**options: object) -> None:

@@ -59,7 +59,7 @@ async def store(servers: Servers, *entries: BatchRows) -> list[BaseException | N
     return results
 
 
-async def test_who_lost_a_partition_is_sent_away_and_the_rest_is_stored() -> None:
+async def test_a_lost_partition_is_rejected_and_the_others_are_stored() -> None:
     servers = Servers({A: 5, B: 7}, lost=0)
     gone, fine = await store(servers, entry(A, 4), entry(B, 7))
     assert isinstance(gone, NotLeaderOrFollower)

@@ -64,7 +64,7 @@ def test_producers_transactions_and_markers_come_back(kernels: Kernels) -> None:
 
 
 @pytest.mark.parametrize("kernels", KERNELS, ids=lambda kernels: kernels.name)
-def test_what_compaction_left_comes_back_with_its_holes(kernels: Kernels) -> None:
+def test_a_compacted_batch_is_restored_with_its_holes(kernels: Kernels) -> None:
     records = [*some_records(), NewRecord(b"gone", None, (), NOW)]
     kept = compact_batch(build_batch(records), lambda record: record.offset in {1, 5}, delete_horizon_ms=NOW + 777)
     assert kept is not None
@@ -75,7 +75,7 @@ def test_what_compaction_left_comes_back_with_its_holes(kernels: Kernels) -> Non
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_what_cannot_be_read_is_one_row_and_comes_back_as_it_was(codec: Codec) -> None:
+def test_an_unreadable_batch_is_one_row_and_is_restored_unchanged(codec: Codec) -> None:
     damaged = build_batch(some_records(), codec=codec)
     damaged[-3] ^= 0xFF
     damaged[64] ^= 0xFF

@@ -67,6 +67,6 @@ def test_partitions_of_a_spread_topic_are_dealt_to_as_many_servers_as_there_were
         "clickhouse://one?key=/dev/null",
     ],
 )
-def test_what_is_wrong_with_a_url_is_said(url: str) -> None:
+def test_an_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(InvalidConfig):
         parse(url, DATA)

@@ -337,7 +337,7 @@ ROW = [segment(0, 10), segment(10, 20), segment(20, 30), segment(30, 35)]
         ({"min.compaction.lag.ms": "60000"}, 0, 35, None),  # all too young
     ],
 )
-def test_what_is_worth_a_pass(
+def test_a_pass_needs_enough_dirty_bytes(
     overrides: dict[str, str], clean_until: int, stable: int, expected: CompactionPlan | None
 ) -> None:
     topic = parse({"cleanup.policy": "compact"} | overrides)

@@ -37,7 +37,7 @@ def test_b3_logs_that_agree_are_served_and_others_learn_where_they_diverge() -> 
     assert compare(Question(1, 7, 50, 5), leader, 0, 40) == Diverged(5, 40)
 
 
-def test_a_log_that_lies_before_the_leaders_begins_again() -> None:
+def test_a_log_that_ends_before_the_leaders_log_starts_begins_again() -> None:
     leader = Epochs([(3, 100)])
     assert compare(Question(1, 7, 50, 3), leader, 100, 140) == OutOfRange(100)
     assert compare(Question(1, 7, 50, -1), leader, 0, 40) == OutOfRange(0)

@@ -32,7 +32,7 @@ def test_the_leaders_own_disk_counts() -> None:
     assert insync.advance(17, 2) == 17
 
 
-def test_nothing_is_committed_below_min_insync() -> None:
+def test_no_record_is_committed_below_min_insync() -> None:
     insync = leading(TERM._replace(isr=(0,)))
     assert not insync.enough(2)
     assert insync.advance(30, 2) == 4
@@ -73,7 +73,7 @@ def test_b7_a_lost_proposal_is_made_again() -> None:
     assert insync.wanted(2000.0, LAG_MS) == (0, 1), "also when the agreed set is the right one again"
 
 
-def test_who_lags_leaves_and_who_has_what_there_was_stays() -> None:
+def test_a_lagging_replica_leaves_and_a_replica_that_follows_stays() -> None:
     insync = leading()
     for now in range(0, 5000, 100):
         end = 30 + now
@@ -105,7 +105,7 @@ def test_replicas_that_are_added_are_followed_from_then_on() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_committed_is_on_every_member_of_every_set_that_may_be_true(seed: int) -> None:
+def test_committed_records_are_on_every_member_of_every_possible_isr(seed: int) -> None:
     random = Random(seed)
     min_insync = random.choice([1, 2])
     truth = TERM

@@ -87,7 +87,7 @@ def test_a_transaction_is_open_until_its_marker() -> None:
     assert producers.judge_marker(1, 0, 2) is None
 
 
-def test_what_was_applied_can_be_taken_back() -> None:
+def test_an_applied_change_can_be_undone() -> None:
     producers = producers_with(header(0, transactional=True, offset=4))
     saved = producers.save()
     before = producers.apply_marker(header(-1, offset=5), 0, NOW)

@@ -62,7 +62,7 @@ def test_an_old_segment_is_closed_unless_it_is_empty() -> None:
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=8), st.integers(0, 2000))
 @settings(max_examples=100, deadline=None)
-def test_what_stays_is_enough_and_no_segment_more(sizes: list[int], limit: int) -> None:
+def test_retention_by_size_keeps_no_unneeded_segment(sizes: list[int], limit: int) -> None:
     segments = row(*sizes)
     start = retained_start(segments, topic(retention_bytes=limit), 0, NOW)
     stays = [segment.size_bytes for segment in segments if segment.base_offset >= start]

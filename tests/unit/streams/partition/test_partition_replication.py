@@ -235,7 +235,7 @@ async def test_acks_all_that_takes_too_long_is_a_time_out_and_the_records_stay(c
     assert await values(leader) == [b"slow"]
 
 
-async def test_b7_a_proposal_whose_outcome_is_unknown_is_made_again(cluster: Cluster) -> None:
+async def test_b7_a_proposal_with_an_unknown_outcome_is_repeated(cluster: Cluster) -> None:
     leader = cluster.nodes[0]
     cluster.refuse = RequestTimedOut("unknown")
     await leader.leader.append(batch(b"v"), acks=1)
@@ -377,7 +377,7 @@ async def test_b18_a_leader_that_is_cut_off_acknowledges_nothing_though_it_still
         assert cluster.nodes[0].log_end_offset == 1, "what was in doubt is dropped by the next leader's log"
 
 
-async def test_what_compaction_left_out_does_not_hide_where_an_epoch_began() -> None:
+async def test_compaction_does_not_hide_the_start_of_an_epoch() -> None:
     async with running_cluster(
         cleanup_policy="compact", segment_bytes="80", min_cleanable_dirty_ratio="0.01"
     ) as cluster:

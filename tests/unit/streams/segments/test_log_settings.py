@@ -53,7 +53,7 @@ async def test_segments_before_the_start_keep_their_bytes_for_the_delay() -> Non
     assert (again.log_start_offset, again.log_end_offset) == (30, 30)
 
 
-async def test_without_delay_files_go_at_once_and_one_that_stays_does_no_harm() -> None:
+async def test_files_without_a_delay_are_deleted_at_once_and_a_failed_deletion_does_no_harm() -> None:
     disk = SimDisk(Random(2))
     log = await open_log(disk, {"file.delete.delay.ms": "0"})
     await fill(log, 30)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tidemill.timelines.core.clock import DRIFT_MS_MAX, HOLD_MS, StoreClock
 
 
-def test_it_follows_the_steady_clock() -> None:
+def test_the_clock_follows_the_steady_clock() -> None:
     clock = StoreClock(1_000_000, 50)
     assert clock.now(1_000_010, 60) == 1_000_010
     assert not clock.drifting
@@ -29,7 +29,7 @@ def test_a_jump_that_is_taken_back_leaves_no_trace() -> None:
     assert not clock.drifting
 
 
-def test_after_a_jump_back_time_stands_still_until_the_wall_has_caught_up() -> None:
+def test_a_jump_back_stops_the_clock_until_the_wall_clock_catches_up() -> None:
     clock = StoreClock(1_000_000, 0)
     clock.now(880_000, 0)
     believed = clock.now(880_000 + HOLD_MS, HOLD_MS)
@@ -52,7 +52,7 @@ def test_small_differences_are_made_up_slowly() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-200_000, 200_000), st.integers(0, 20_000)), max_size=60))
-def test_it_never_goes_back_and_never_runs_ahead_of_both_clocks(steps: list[tuple[int, int]]) -> None:
+def test_the_clock_never_goes_back_and_never_runs_ahead_of_both_clocks(steps: list[tuple[int, int]]) -> None:
     wall, steady = 10**12, 0
     clock = StoreClock(wall, steady)
     last = wall

@@ -65,7 +65,7 @@ def test_a_lease_is_taken_from_the_version_seen_when_due(
         assert (result.due_ms, result.holder, result.token, result.version) == (500, "x", version + 1, version + 1)
 
 
-def test_nothing_is_taken_early_by_default() -> None:
+def test_no_lease_is_taken_early_by_default() -> None:
     claim = Claim(1, FREE.version, "x", 500, FREE.due_ms)
     assert take(FREE, claim, FREE.due_ms - 1) is None
     assert take(FREE, claim, FREE.due_ms) is not None

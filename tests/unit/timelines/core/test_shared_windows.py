@@ -52,7 +52,7 @@ def test_the_brokers_buckets_are_disjoint_and_cover_all() -> None:
     assert agreed.own(["a1", "b1", "c1", "d1"]) == ((0, BUCKETS - 1),)
 
 
-def test_who_sits_down_works_from_the_next_window_on_if_all_have_heard_of_it() -> None:
+def test_a_new_consumer_works_from_the_next_window_that_every_broker_knows() -> None:
     agreed = windows()
     agreed.update([seat(A), seat(B, 12_000), seat(C, 20_000 - SETTLE_MS + 1)], 13_000)
     assert set(primaries(agreed)) == {"a1"}

@@ -66,7 +66,7 @@ def test_without_a_backup_the_messages_wait_for_the_next_window() -> None:
     assert windows.candidates(63) == ("a1",)
 
 
-def test_when_the_last_worker_goes_those_who_wait_start_at_once() -> None:
+def test_waiting_workers_start_at_once_when_the_last_worker_leaves() -> None:
     windows = Windows(1000, buckets=64)
     windows.join(A, 0)
     windows.join(B, 1)

@@ -112,7 +112,7 @@ async def test_a_merge_ends_while_messages_arrive(tmp_path: Path, monkeypatch: p
     await store.close()
 
 
-async def test_everything_comes_out_as_in_memory_while_places_are_merged(tmp_path: Path) -> None:
+async def test_a_merge_returns_the_same_messages_as_the_memory_store(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     draw = random.Random(7)
 
@@ -235,7 +235,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_merge_goes_on_after_a_kill(tmp_path: Path) -> None:
+async def test_a_merge_continues_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
 
     store = await open_store(path)

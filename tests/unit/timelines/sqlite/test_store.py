@@ -42,7 +42,7 @@ def new(name: str, body: bytes = b"body") -> NewMessage:
     return NewMessage(name, NOW, body, 1)
 
 
-async def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
+async def test_messages_and_leases_survive_reopening(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "timelines.db"
 
     async with ready_store(path) as store:
@@ -305,7 +305,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+async def test_acknowledged_messages_survive_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     command = [sys.executable, "-c", KILLED, str(path), "10"]
     result = await asyncio.to_thread(subprocess.run, command, stdout=subprocess.PIPE, text=True, timeout=120)

@@ -57,7 +57,7 @@ async def swept(store: SqliteStore, path: Path, left: int) -> None:
             await store.govern(MakeReady("line"))
 
 
-async def test_rows_go_when_enough_messages_are_gone(tmp_path: Path) -> None:
+async def test_rows_are_deleted_when_enough_messages_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     names = [f"m{number}" for number in range(MESSAGES)]
     gone = random.Random(5).sample(names, 3 * MESSAGES // 4)
@@ -88,7 +88,7 @@ async def test_an_id_can_be_given_again_before_its_row_is_swept(tmp_path: Path) 
     await store.close()
 
 
-async def test_a_sweep_goes_on_after_reopening(tmp_path: Path) -> None:
+async def test_a_sweep_continues_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     names = [f"m{number}" for number in range(MESSAGES)]
 

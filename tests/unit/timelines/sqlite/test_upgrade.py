@@ -98,7 +98,7 @@ async def test_an_old_file_is_brought_to_this_version(old: Path) -> None:
     await check(old)
 
 
-async def test_it_goes_step_by_step(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upgrade_moves_messages_in_steps(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrade, "STEP_MESSAGES", 2)
     await check(old)
 
@@ -123,7 +123,7 @@ asyncio.run(open_store(Path(sys.argv[1])))
 
 
 @pytest.mark.parametrize("old", [1, 2], indirect=True)
-async def test_it_goes_on_after_a_kill(old: Path) -> None:
+async def test_an_upgrade_continues_after_a_kill(old: Path) -> None:
     # In the middle of the first step, and of the third: of what is then left.
     for step in (0, 2):
         command = [sys.executable, "-c", KILLED, str(old), str(step)]

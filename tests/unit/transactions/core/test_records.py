@@ -38,7 +38,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
 
 @settings(max_examples=100, deadline=None)
 @given(transactions())
-def test_what_is_written_is_read(known: Transaction) -> None:
+def test_an_encoded_entry_is_decoded_unchanged(known: Transaction) -> None:
     name = read_key(write_key(known.transactional_id))
     assert name == known.transactional_id
     assert read_value(name, write_value(known)) == known

@@ -22,7 +22,7 @@ def test_sizes_are_those_that_struct_packs() -> None:
 
 
 @pytest.mark.parametrize(("flexible", "string", "array"), [(False, 2, 4), (True, 1, 1)])
-def test_what_has_a_length_takes_at_least_the_length(flexible: bool, string: int, array: int) -> None:
+def test_a_sized_field_takes_at_least_its_length(flexible: bool, string: int, array: int) -> None:
     assert bytes_min(STRING, flexible=flexible) == item_bytes_min(STRING, flexible=flexible) == string
     assert bytes_min(STRING._replace(array=True), flexible=flexible) == array
     for kind in ("bytes", "records"):

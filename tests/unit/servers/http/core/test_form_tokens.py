@@ -35,5 +35,5 @@ def test_an_attempt_is_read_back() -> None:
     "text",
     [None, "", "100", f"100.{RANDOM}x", f".{RANDOM}", f"-1.{RANDOM}", f"{'9' * 13}.{RANDOM}", f"\u0661\u0660.{RANDOM}"],
 )
-def test_what_is_not_an_attempt_is_refused(text: str | None) -> None:
+def test_an_invalid_attempt_is_rejected(text: str | None) -> None:
     assert parse_attempt(text, 100) is None

@@ -21,7 +21,7 @@ def test_a_session_belongs_to_its_id(table: SessionTable) -> None:
     assert "id" not in repr(table.__dict__["_sessions"])  # only its hash is kept
 
 
-def test_it_ends_when_it_is_not_used(table: SessionTable) -> None:
+def test_an_idle_session_ends(table: SessionTable) -> None:
     table.open("id", "alice", None, 0.0)
     assert table.use("id", IDLE_S - 1) is not None
     assert table.use("id", 2 * IDLE_S - 2) is not None
@@ -29,14 +29,14 @@ def test_it_ends_when_it_is_not_used(table: SessionTable) -> None:
     assert len(table) == 0
 
 
-def test_it_ends_however_often_it_is_used(table: SessionTable) -> None:
+def test_a_session_in_use_ends_after_its_lifetime(table: SessionTable) -> None:
     table.open("id", "alice", None, 0.0)
     for now_s in range(0, int(LIFETIME_S), 50):
         assert table.use("id", now_s) is not None
     assert table.use("id", LIFETIME_S) is None
 
 
-def test_it_can_be_ended(table: SessionTable) -> None:
+def test_an_ended_session_cannot_be_used(table: SessionTable) -> None:
     table.open("id", "alice", None, 0.0)
     table.end("id")
     table.end("id")
