@@ -26,7 +26,7 @@ from random import Random
 
 from benchmarks.machine import describe
 from tests.mutants.mutations import Mutation, mutations
-from tests.mutants.targets import is_target, ordered, package_tests
+from tests.mutants.targets import is_target, package_tests, stages
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
@@ -106,7 +106,9 @@ class MutantTree:
         try:
             bytecode.unlink()
             place.write_text(mutant.mutation.apply(source))
-            code = self._pytest(ordered(tests, mutant.module, self._root), limit)
+            for files in stages(tests, mutant.module, self._root):
+                if (code := self._pytest(files, limit)) != PASSED:
+                    break
         finally:
             place.write_text(source)
             bytecode.write_bytes(compiled)

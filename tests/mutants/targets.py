@@ -30,11 +30,16 @@ def package_tests(module: PurePosixPath) -> tuple[str, ...]:
     return TESTS.get(package, (f"tests/unit/{package}",))
 
 
-def ordered(tests: Iterable[str], module: PurePosixPath, root: Path) -> list[str]:
-    """The test files, those that name the module first: they fail soonest."""
+def stages(tests: Iterable[str], module: PurePosixPath, root: Path) -> list[list[str]]:
+    """The test files in two runs: first those of the module, which find most mutants, then the others.
+
+    A run loads only its own files. Most mutants need the first run only.
+    """
     name = ".".join(module.with_suffix("").parts)
-    files: list[Path] = []
+    own, others = [], []
     for each in tests:
         place = root / each
-        files += sorted(place.rglob("test_*.py")) if place.is_dir() else [place]
-    return [str(file.relative_to(root)) for file in sorted(files, key=lambda file: name not in file.read_text())]
+        for file in sorted(place.rglob("test_*.py")) if place.is_dir() else [place]:
+            is_own = file.stem.startswith(f"test_{module.stem}") or name in file.read_text()
+            (own if is_own else others).append(str(file.relative_to(root)))
+    return [files for files in (own, others) if files]

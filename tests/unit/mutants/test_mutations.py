@@ -68,7 +68,7 @@ def test_each_kind_of_mutation(before: str, after: list[str]) -> None:
         "class A:\n    def __init__(self, b):\n        self.b = b",
     ],
 )
-def test_what_is_left_alone(source: str) -> None:
+def test_source_without_a_possible_fault_is_not_mutated(source: str) -> None:
     assert changes(source) == []
 
 

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from tests.mutants.mutations import mutations
 from tests.mutants.run import EQUIVALENT, ROOT, Mutant, Report, equivalent_keys
-from tests.mutants.targets import TESTS, is_target, ordered, package_tests
+from tests.mutants.targets import TESTS, is_target, package_tests, stages
 
 SOURCE = ROOT / "src"
 
@@ -39,13 +39,15 @@ def test_every_chosen_module_has_tests() -> None:
     assert not missing
 
 
-def test_tests_that_name_the_module_run_first(tmp_path: Path) -> None:
+def test_tests_of_the_module_run_first(tmp_path: Path) -> None:
     (tmp_path / "unit").mkdir()
     for name, text in {"test_a.py": "", "test_b.py": "import tidemill.wire.schema", "other.py": ""}.items():
         (tmp_path / "unit" / name).write_text(text)
+    (tmp_path / "unit" / "test_schema_limits.py").touch()
     (tmp_path / "test_c.py").write_text("from tidemill.wire.schema import build")
-    found = ordered(("unit", "test_c.py"), PurePosixPath("tidemill/wire/schema.py"), tmp_path)
-    assert found == ["unit/test_b.py", "test_c.py", "unit/test_a.py"]
+    found = stages(("unit", "test_c.py"), PurePosixPath("tidemill/wire/schema.py"), tmp_path)
+    assert found == [["unit/test_b.py", "unit/test_schema_limits.py", "test_c.py"], ["unit/test_a.py"]]
+    assert stages(("test_c.py",), PurePosixPath("tidemill/wire/schema.py"), tmp_path) == [["test_c.py"]]
 
 
 def test_equivalent_mutants_are_named_with_a_reason() -> None:
