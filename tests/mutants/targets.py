@@ -36,7 +36,8 @@ def stages(tests: Iterable[str], module: PurePosixPath, root: Path) -> list[list
     A run loads only its own files. Most mutants need the first run only.
     """
     name = ".".join(module.with_suffix("").parts)
-    own, others = [], []
+    own: list[str] = []
+    others: list[str] = []
     for each in tests:
         place = root / each
         for file in sorted(place.rglob("test_*.py")) if place.is_dir() else [place]:
