@@ -26,7 +26,7 @@ from tidemill.app.logs import quiet_unless_configured
 from tidemill.broker.broker import BrokerEnvironment, BrokerNode
 from tidemill.broker.group_lag import FRESH_S
 from tidemill.broker.metrics import BrokerMetrics
-from tidemill.broker.prometheus import exposition, registry_of
+from tidemill.broker.prometheus import exposition
 from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.client.kafka import KafkaClient
 from tidemill.cluster.local import LocalCoordination
@@ -85,8 +85,8 @@ async def scrape(broker: BrokerNode, name: str) -> None:
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(STEP_S)
-    registry, began = registry_of(broker.metrics, broker.partitions), time.perf_counter()
-    text = await exposition(registry, broker.metrics, by_partition=False)
+    began = time.perf_counter()
+    text = await exposition(broker.metrics, by_partition=False)
     took_s = time.perf_counter() - began
     done.set()
     await watching

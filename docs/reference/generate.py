@@ -19,6 +19,7 @@ from tidemill.cli.completion import tree
 from tidemill.cli.main import COMMANDS
 from tidemill.client.parallel.stats import Stats, StatsCollector
 from tidemill.model import broker_settings, errors, timeline_errors, topic_settings
+from tidemill.model.metric_labels import CLUSTER
 from tidemill.model.topic_settings import INT64_MAX, Setting
 from tidemill.security.core.api_rights import ApiRights
 from tidemill.servers.grpc.authorization_table import AUTHORIZATION as GRPC_AUTHORIZATION
@@ -34,11 +35,10 @@ METRIC_CALLS = {
     "Gauge": "gauge",
     "CounterReading": "counter",
     "HistogramReading": "histogram",
-    "GaugeMetricFamily": "gauge",
-    "CounterMetricFamily": "counter",
-    "HistogramMetricFamily": "histogram",
 }
 """Calls that define a metric of the broker, with its Prometheus type."""
+UNITS = ("seconds", "bytes", "records", "partitions", "offset")
+"""Units that the name of a metric ends with."""
 PUBLIC_NAMES = {
     "Timelines": ("Timeline", "AsyncTimeline", "Message", "Lease", "AsyncLease"),
     "Streams over gRPC": ("TopicProducer", "AsyncTopicProducer", "Consumer", "AsyncConsumer"),
@@ -230,13 +230,22 @@ class MetricDefinition(NamedTuple):
     labels: tuple[str, ...]
     doc: str
 
+    @property
+    def unit(self) -> str:
+        """The unit, from the name; empty for a number without one."""
+        words = self.name.removesuffix("_total").removesuffix("_max").split("_")
+        return next((word for word in reversed(words) if word in UNITS), "")
+
 
 def metrics_page() -> str:
     """Every metric of the broker and of the parallel consumer."""
     return _page(
         "Metrics",
         "`GET /metrics` on the HTTP server returns the metrics in Prometheus text format. The usual `process_*` and "
-        "`python_gc_*` metrics of the Python client are there, too.",
+        "`python_gc_*` metrics of the Python client are there, too: memory, open files and their limit, processor "
+        "time.",
+        f"Every metric has the label `{CLUSTER}`, the id of the cluster (`/api/status` shows it), and the "
+        "labels of the setting `metrics-labels`. The tables do not repeat them.",
         "## Broker",
         _metric_table(broker_metrics(SOURCE)),
         "## Parallel consumer",
@@ -312,10 +321,16 @@ def parallel_metrics() -> list[MetricDefinition]:
 
 def _metric_table(metrics: Iterable[MetricDefinition]) -> str:
     rows = [
-        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "-", each.doc)
+        (
+            f"`{each.name}`",
+            each.kind,
+            ", ".join(f"`{label}`" for label in each.labels) or "-",
+            each.unit or "-",
+            each.doc,
+        )
         for each in metrics
     ]
-    return _table(("metric", "type", "labels", "meaning"), rows)
+    return _table(("metric", "type", "labels", "unit", "meaning"), rows)
 
 
 PAGES = {

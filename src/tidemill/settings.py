@@ -25,6 +25,8 @@ from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.listeners import ListenerSpec, inter_broker_listener, parse_listeners
 from tidemill.model.locations import UnsupportedLocation, local_path
+from tidemill.model.metric_labels import parse_labels
+from tidemill.model.metrics import Labels
 from tidemill.model.security_settings import LISTENER_PREFIX, PER_LISTENER
 
 CONFIG_FILE = "tidemill.toml"
@@ -80,6 +82,7 @@ class Settings:
     timelines: str = field(repr=False)
     log_level: str
     log_format: str
+    metrics_labels: Labels
     broker: BrokerSettings
     listeners: tuple[ListenerSpec, ...]
     admin_password: str | None = field(default=None, repr=False)
@@ -248,6 +251,12 @@ ROWS = (
         _one_of(*LOG_FORMATS),
         "Log format: human, json, or auto (human on a terminal, json elsewhere).",
     ),
+    Row(
+        "metrics-labels",
+        "",
+        parse_labels,
+        "Labels for every metric, such as env=prod,team=mail. In the file also as a table [metrics.labels].",
+    ),
 )
 _BY_NAME = {row.name: row for row in ROWS}
 _BY_VARIABLE = {row.variable: row for row in ROWS}
@@ -259,6 +268,7 @@ BOOTSTRAP_VARIABLES = (PREFIX + "BOOTSTRAP", PREFIX + "BOOTSTRAP_GRPC", PREFIX +
 ADMIN_PASSWORD_FILE_VARIABLE = PREFIX + "ADMIN_PASSWORD_FILE"
 """A file with the password of the user `admin`, who is created as a super user if missing."""
 FILE_SUFFIX = "_FILE"
+METRICS_LABELS = "metrics-labels"
 CLUSTER_SECRET = "cluster-secret"  # noqa: S105 -- the name of the setting
 SECRET_ROWS = (CLUSTER_SECRET, "coordination", "streams", "timelines")
 """Settings that may hold a password. A variable with the suffix _FILE names a file with the value."""
@@ -390,16 +400,37 @@ def _read_file(path: Path, *, must_exist: bool) -> tuple[dict[str, str], dict[st
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise InvalidConfig(f"the settings file {path} cannot be read: {error}") from None
     broker, listeners = document.pop("broker", {}), document.pop("listeners", {})
+    metrics = document.pop("metrics", {})
     if not isinstance(broker, dict):
         raise InvalidConfig(f"{path}: broker is not a table; write [broker]")
     try:
         broker = {**broker, **_listener_tables(listeners, broker)}
+        document |= _metrics_table(metrics, document)
         _refuse_unknown(document, {*_BY_NAME, "broker", "listeners"}, "key")
         in_broker = (name for name, _ in _flat(broker) if not name.startswith(LISTENER_PREFIX))
         _refuse_unknown(in_broker, broker_settings.SETTINGS, "key in [broker]")
         return {name: _as_text(name, value) for name, value in document.items()}, dict(_flat(broker))
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error}") from None
+
+
+def _metrics_table(table: Any, document: Mapping[str, Any]) -> dict[str, str]:
+    """Turn `[metrics.labels]`, or `metrics.labels = "env=prod"`, into the setting of that name."""
+    if not isinstance(table, dict):
+        raise InvalidConfig("metrics is not a table; write [metrics.labels]")
+    _refuse_unknown(table, {"labels"}, "key in [metrics]")
+    if "labels" not in table:
+        return {}
+    if METRICS_LABELS in document:
+        raise InvalidConfig(f"{METRICS_LABELS} and metrics.labels are both set; keep one of them")
+    labels = table["labels"]
+    if not isinstance(labels, dict):
+        return {METRICS_LABELS: _as_text("metrics.labels", labels)}
+    pairs = [(name, _as_text(f"metrics.labels.{name}", value)) for name, value in labels.items()]
+    for name, value in pairs:
+        if "," in value:
+            raise InvalidConfig(f"the value of label {name} has a comma, which separates labels; remove it")
+    return {METRICS_LABELS: ",".join(f"{name}={value}" for name, value in pairs)}
 
 
 def _listener_tables(tables: Any, broker: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.broker_worlds import batch_of, running
+from tests.support.metrics import samples, scraped
 from tests.support.waiting import eventually
 
 from tidemill.security.client_rights import ClientRights
@@ -61,7 +62,7 @@ async def test_pages_and_documents(tmp_path: Path) -> None:
         assert (await client.get("/health/ready")).text == "ready\n"
         metrics = await client.get("/metrics")
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
-        assert 'tidemill_partitions{topic="orders"} 2.0' in metrics.text
+        assert samples(metrics.text)['tidemill_partitions{topic="orders"}'] == 2
         nothing, posted = await client.get("/nothing"), await client.post("/")
         assert (nothing.status_code, nothing.text) == (404, "/nothing does not exist; / lists the endpoints\n")
         assert (posted.status_code, posted.text) == (405, "/ does not accept POST\n")
@@ -258,9 +259,7 @@ def test_an_unknown_detail_of_metrics_is_refused(tidemill_broker: Broker) -> Non
 
 
 def metrics(broker: Broker, query: str = "") -> dict[str, float]:
-    lines = httpx.get(f"{broker.http}/metrics{query}", timeout=WAIT_S).text.splitlines()
-    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
-    return {name: float(value) for name, value in pairs}
+    return scraped(broker.http, query)
 
 
 def test_sizes_are_written_for_people() -> None:

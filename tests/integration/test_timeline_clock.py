@@ -1,11 +1,11 @@
 """The wall clock of a running broker is set: what `/health` and `/metrics` say, and that nothing is delivered."""
 
 import time
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 from tests.integration.health import timelines_health as health
+from tests.support.metrics import scraped
 from tests.support.waiting import eventually
 
 from tidemill import Message, Timeline
@@ -38,11 +38,6 @@ def broker(wall: Wall) -> Iterator[Broker]:
         yield running
 
 
-def metrics(broker: Broker) -> str:
-    with urllib.request.urlopen(f"{broker.http}/metrics") as answer:
-        return str(answer.read().decode())
-
-
 @pytest.mark.parametrize("jump_s", [120, -120])
 def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall, jump_s: int) -> None:
     with Timeline(broker.grpc, "line") as timeline:
@@ -54,7 +49,7 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
         wall.ahead_ns = jump_s * 1_000_000_000
         eventually(lambda: health(broker)["state"] == "degraded")
         assert "the wall clock jumped" in str(health(broker)["reasons"])
-        assert 'tidemill_timelines_state{state="degraded"} 1' in metrics(broker)
+        assert scraped(broker.http)['tidemill_timelines_state{state="degraded"}'] == 1
         eventually(lambda: bool(reported))
         assert reported[0].in_doubt
         assert "the wall clock jumped" in str(reported[0].reasons)
@@ -64,7 +59,7 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
         assert timeline.count("leased") == 0
         wall.ahead_ns = 0
         eventually(lambda: health(broker)["state"] == "healthy")
-        assert 'tidemill_timelines_state{state="healthy"} 1' in metrics(broker)
+        assert scraped(broker.http)['tidemill_timelines_state{state="healthy"}'] == 1
         eventually(lambda: reported[-1] == ClockState(in_doubt=False))
         for lease in (next(work), next(work)):
             assert time.time() >= lease.due.timestamp()

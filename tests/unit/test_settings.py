@@ -299,3 +299,33 @@ def test_no_listing_shows_a_secret() -> None:
     listed = broker_settings.parse(given).listed()
     shown = {each.setting.name: each.value for each in listed if each.overridden}
     assert shown == {"ssl.key.password": "", "listener.name.a.ssl.key.password": ""}
+
+
+def test_labels_of_metrics_come_from_flag_environment_and_file(tmp_path: Path) -> None:
+    assert load().metrics_labels == ()
+    file = tmp_path / "tidemill.toml"
+    file.write_text('[metrics.labels]\nenv = "prod"\nshard = 3\n')
+    assert load(folder=tmp_path).metrics_labels == (("env", "prod"), ("shard", "3"))
+    assert load({}, {"TIDEMILL_METRICS_LABELS": "env=test"}, folder=tmp_path).metrics_labels == (("env", "test"),)
+    assert load({"metrics-labels": "a=b"}, folder=tmp_path).metrics_labels == (("a", "b"),)
+    for text in ('metrics.labels = "env=prod,team=mail"\n', 'metrics-labels = "env=prod,team=mail"\n'):
+        file.write_text(text)
+        assert load(folder=tmp_path).metrics_labels == (("env", "prod"), ("team", "mail"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("metrics = 3\n", r"metrics is not a table; write \[metrics\.labels\]"),
+        ("[metrics]\nlabel = 3\n", r"unknown key in \[metrics\] 'label'; did you mean labels"),
+        ('[metrics.labels]\nenv = "a,b=c"\n', "label env has a comma"),
+        ("[metrics.labels]\nenv = []\n", "the value of label env must have"),
+        ("[metrics.labels.env]\na = 1\n", "metrics.labels.env has a value of type dict"),
+        ('[metrics.labels]\ntopic = "x"\n', "metrics-labels: label topic is used by metrics"),
+        ('metrics-labels = "a=b"\n[metrics.labels]\nenv = "x"\n', "are both set; keep one of them"),
+    ],
+)
+def test_wrong_labels_of_metrics_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "tidemill.toml").write_text(text)
+    with pytest.raises(InvalidConfig, match=reason):
+        load(folder=tmp_path)

@@ -17,10 +17,12 @@ from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLagMetrics
 from tidemill.broker.health import Readers
 from tidemill.broker.identity import ProducerIds
+from tidemill.broker.log_metrics import log_readings
 from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.partition_metrics import partition_offsets
 from tidemill.broker.partitions import Partitions
+from tidemill.broker.server_metrics import server_readings
 from tidemill.broker.topic_metrics import topic_readings
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier, write_marker
@@ -41,7 +43,6 @@ from tidemill.groups.core.catalog import TopicShape
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.listeners import inter_broker_listener, is_authorizer_on
 from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING
-from tidemill.replication import lag
 from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.replication.peers import Peers
 from tidemill.replication.reassignment import Reassignments
@@ -82,6 +83,7 @@ class _Wiring:
             cluster_secret=lambda: self.broker.cluster_secret,
         )
         self._metrics = BrokerMetrics(self._supervisor)
+        self._metrics.sources.append(server_readings(self._metrics))
         security = self._security
         self._metrics.sources.append(throttle_metrics.throttle_readings(security.throttle, security.failing_producers))
         self._partitions = Partitions(environment.store)
@@ -174,7 +176,8 @@ class _Wiring:
             self._view, self._partitions, self._groups, self._peers, node_id=node_id, clock_ms=environment.clock_ms
         )
         self._metrics.snapshots += [
-            topic_readings(self._metrics, self._partitions),
+            topic_readings(self._metrics),
+            log_readings(self._partitions),
             group_lag.snapshot,
             partition_offsets(self._partitions),
         ]
@@ -185,7 +188,8 @@ class _Wiring:
             leader_of=self._view.leader_of,
             write_here=partial(write_marker, self._view, self._groups, is_cluster=self._is_cluster),
         )
-        self._metrics.sources.append(cluster_readings(self._metadata, node_id, is_cluster=self._is_cluster))
+        states = self._membership.states
+        self._metrics.sources.append(cluster_readings(self._metadata, states, node_id, is_cluster=self._is_cluster))
         watch = environment.watch
         if watch is not None:
             self._metrics.sources.append(clock_gauges(watch))
@@ -200,7 +204,6 @@ class _Wiring:
             lag_max_ms=settings.replica_lag_time_max_ms,
             present=lambda node: node in live_brokers(self._metadata.image),
         )
-        self._metrics.sources.append(lag.replica_readings(self._partitions, self._membership.states))
 
     def _peer_tls(self) -> ssl.SSLContext | None:
         """The context for connections to other brokers, made for each so that new certificates count; None: no TLS."""

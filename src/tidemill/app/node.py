@@ -278,6 +278,7 @@ class Node:
             settings.cluster_secret,
             settings.admin_password,
             settings.listeners,
+            settings.metrics_labels,
         )
 
     def _reachable(self, bound: Address | None, wanted: Address | None) -> Address | None:

@@ -1,16 +1,20 @@
 """Metrics of the process around a broker: its version, the delay of its event loop, and the time of disk flushes.
 
 The delay is sampled: a timer fires ten times per second, and its lateness is how long other work kept the loop busy.
+Memory, open files and processor time have the names that every Prometheus client uses.
 """
 
 import asyncio
 import platform
 from collections.abc import Iterator
+from importlib import import_module
 
 from tidemill import __version__
-from tidemill.model.metrics import Gauge, Histogram, HistogramReading, MetricReading
+from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 
 SAMPLE_S = 0.1
+LIBRARY = "prometheus_client"
+"""Loaded with the first scrape: it would take a part of the time of the start."""
 
 
 class ProcessMetrics:
@@ -39,3 +43,16 @@ class ProcessMetrics:
         yield HistogramReading(
             "tidemill_fsync_duration_seconds", "Time of one flush of a file of a log.", self.flush_duration
         )
+        yield from _of_library()
+
+
+def _of_library() -> Iterator[MetricReading]:
+    """The metrics `process_*` and `python_gc_*`."""
+    library = import_module(LIBRARY)
+    registry = library.CollectorRegistry(auto_describe=False)
+    library.ProcessCollector(registry=registry)
+    library.GCCollector(registry=registry)
+    for family in registry.collect():
+        kind = CounterReading if family.type == "counter" else Gauge
+        for sample in family.samples:
+            yield kind(family.name, family.documentation, sample.value, tuple(sample.labels.items()))

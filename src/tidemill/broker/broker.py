@@ -46,6 +46,8 @@ from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.listeners import ListenerSpec
+from tidemill.model.metric_labels import CLUSTER
+from tidemill.model.metrics import Labels
 from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.replication.reassignment import Reassignments
 from tidemill.scheduling import Scheduler
@@ -89,6 +91,8 @@ class BrokerIdentity:
     admin_password: str | None = field(default=None, repr=False)
     """The password of the user `admin`, who is created if missing."""
     listeners: tuple[ListenerSpec, ...] = ()
+    metrics_labels: Labels = ()
+    """Labels that the settings add to every metric."""
 
 
 class ServerAddresses(NamedTuple):
@@ -205,6 +209,7 @@ class BrokerNode:
         coordination = environment.coordination
         check_rack(own.rack, self.settings.tidemill_racks)
         self.cluster_id = await identity.cluster_id(coordination, environment.new_id())
+        self.metrics.labels = ((CLUSTER, self.cluster_id), *own.metrics_labels)
         if environment.belong is not None:
             await environment.belong(self.cluster_id)
         self.cluster_secret = await identity.secret(coordination, own.secret, self.cluster_id, environment.new_id())

@@ -12,6 +12,7 @@ end was never known are counted in `tidemill_group_lag_unknown_partitions`.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -19,10 +20,11 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from tidemill.broker.cluster_view import ClusterView
+from tidemill.broker.loop_turns import LoopTurns
 from tidemill.broker.partitions import Partitions
 from tidemill.client.kafka.errors import ClientError
 from tidemill.groups.coordinator import GroupCoordinator
-from tidemill.groups.core.lag import PartitionLag, topic_lags
+from tidemill.groups.core.lag import PartitionLag, TopicLag, TopicLags
 from tidemill.groups.core.overview import CommittedOffset, GroupSize
 from tidemill.model.errors import TidemillError
 from tidemill.model.metrics import Gauge, MetricReading
@@ -34,7 +36,6 @@ FRESH_S = 1.0
 """How long a result is used, in seconds."""
 LOOKS_MAX = 2_000
 """The most partitions that are looked into in one refresh. The next refresh continues with the others."""
-LOOKS_AT_A_TIME = 32
 LEADER_S = 3.0
 """How long one refresh waits for one leader."""
 GROUPS_MAX = 20_000
@@ -58,9 +59,12 @@ class LeaderReader(Protocol):
 
 
 class LagState(NamedTuple):
-    """A copy of what is known, which another thread may read."""
+    """What one refresh has found."""
 
     sizes: Sequence[GroupSize]
+    """The groups that are reported by name."""
+    states: Mapping[str, int]
+    """How many groups there are in each state."""
     committed: Sequence[CommittedOffset]
     found: Mapping[Place, UnreadPosition]
     ends: Mapping[TopicPartition, int]
@@ -75,10 +79,6 @@ class LagState(NamedTuple):
             position = self.found.get((each.place, each.offset), UnreadPosition(each.offset))
             records = position.records_to(end)
             yield PartitionLag(each, records, position.age_s(self.now_ms) if records else 0.0)
-
-    def unknown(self) -> int:
-        """How many partitions have an end that is not known."""
-        return sum(each.place not in self.ends for each in self.committed)
 
 
 class GroupLagMetrics:
@@ -102,6 +102,7 @@ class GroupLagMetrics:
         self._clock_ms = clock_ms
         self._committed: list[CommittedOffset] = []
         self._sizes: list[GroupSize] = []
+        self._states: Mapping[str, int] = {}
         self._found: dict[Place, UnreadPosition] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._fresh_until = 0.0
@@ -109,48 +110,61 @@ class GroupLagMetrics:
         self._looked_last: Place | None = None
 
     async def snapshot(self, by_partition: bool) -> Iterator[MetricReading]:
-        """The metrics, from a copy of the numbers that another thread may read."""
+        """The metrics, computed in turns."""
         async with self._refreshing:
             loop = asyncio.get_running_loop()
             if loop.time() >= self._fresh_until:
-                await self._refresh()
+                await self._refresh(LoopTurns())
                 self._fresh_until = loop.time() + FRESH_S
-            known = LagState(self._sizes, self._committed, dict(self._found), dict(self._ends), self._clock_ms())
-        return _readings(known, by_partition=by_partition)
+            known = LagState(self._sizes, self._states, self._committed, self._found, self._ends, self._clock_ms())
+            by_topic, places, turns = TopicLags(), 0, LoopTurns()
+            for lag in known.lags():
+                by_topic.add(lag)
+                places += 1
+                await turns.pause()
+        unknown = len(known.committed) - places
+        return _readings(known, by_topic.by_pair, unknown, by_partition=by_partition)
 
-    async def _refresh(self) -> None:
-        self._sizes = self._groups.sizes()
-        await asyncio.sleep(0)
-        self._committed = [each for each in self._groups.committed_offsets() if self._exists(each.place)]
-        await asyncio.sleep(0)
-        wanted = dict.fromkeys((each.place, each.offset) for each in self._committed)
-        self._found = {place: found for place, found in self._found.items() if place in wanted}
-        places = {place for place, _ in wanted}
-        self._ends = {place: end for place, end in self._ends.items() if place in places}
-        await asyncio.sleep(0)
+    async def _refresh(self, turns: LoopTurns) -> None:
+        sizes = [size async for size in turns.over(self._groups.sizes())]
+        self._sizes, self._states = sizes[:GROUPS_MAX], Counter(size.state for size in sizes)
+        committed = turns.over(self._groups.committed_offsets())
+        self._committed = [each async for each in committed if self._exists(each.place)]
+        wanted: dict[Place, None] = {}
+        found: dict[Place, UnreadPosition] = {}
+        ends: dict[TopicPartition, int] = {}
+        async for each in turns.over(self._committed):
+            place = each.place, each.offset
+            wanted[place] = None
+            if place in self._found:
+                found[place] = self._found[place]
+            if each.place in self._ends:
+                ends[each.place] = self._ends[each.place]
+        self._found, self._ends = found, ends
         local: list[Place] = []
         remote: dict[int, list[Place]] = {}
-        for each in self._in_turn(list(wanted)):
-            partition = self._partitions.find(*each[0])
+        async for place in turns.over(self._in_turn(wanted)):
+            partition = self._partitions.find(*place[0])
             if partition is not None and partition.leads:
-                self._ends[each[0]] = partition.last_stable_offset
-                if self._may_have_unread(each, partition):
-                    local.append(each)
-            elif (leader := self._view.leader_of(each[0])) not in (self._node_id, -1):
-                remote.setdefault(leader, []).append(each)
-        await self._look_here(local[:LOOKS_MAX])
+                self._ends[place[0]] = partition.last_stable_offset
+                if self._may_have_unread(place, partition):
+                    local.append(place)
+            elif (leader := self._view.leader_of(place[0])) not in (self._node_id, -1):
+                remote.setdefault(leader, []).append(place)
+        await self._look_here(local[:LOOKS_MAX], turns)
         await asyncio.gather(*(self._ask(node, each[:LOOKS_MAX]) for node, each in remote.items()))
 
     def _exists(self, place: TopicPartition) -> bool:
         topic = self._view.topic(place.topic)
         return topic is not None and place.partition < len(topic.partitions)
 
-    def _in_turn(self, wanted: list[Place]) -> list[Place]:
+    def _in_turn(self, wanted: Mapping[Place, None]) -> list[Place]:
         """Start after the last one of the refresh before, so that each gets its turn when one refresh is too short."""
-        if self._looked_last not in wanted:
-            return wanted
-        start = wanted.index(self._looked_last) + 1
-        return wanted[start:] + wanted[:start]
+        places = list(wanted)
+        if self._looked_last is None or self._looked_last not in wanted:
+            return places
+        start = places.index(self._looked_last) + 1
+        return places[start:] + places[:start]
 
     def _may_have_unread(self, each: Place, partition: Partition) -> bool:
         """Whether a look can change what is known."""
@@ -158,8 +172,8 @@ class GroupLagMetrics:
         is_known = position.timestamp_ms is not None and position.offset >= partition.log_start_offset
         return not is_known and position.offset < partition.last_stable_offset
 
-    async def _look_here(self, wanted: list[Place]) -> None:
-        for number, each in enumerate(wanted):
+    async def _look_here(self, wanted: list[Place], turns: LoopTurns) -> None:
+        async for each in turns.over(wanted):
             place, offset = each
             partition = self._partitions.find(*place)
             if partition is None:
@@ -170,8 +184,6 @@ class GroupLagMetrics:
             except TidemillError as error:
                 log.debug("group_lag_unknown", partition=str(place), error=str(error))
             self._looked_last = each
-            if number % LOOKS_AT_A_TIME == 0:
-                await asyncio.sleep(0)
 
     async def _ask(self, node_id: int, wanted: list[Place]) -> None:
         """Ask the leader, also for partitions whose first unread record is known: their end has moved."""
@@ -189,11 +201,11 @@ class GroupLagMetrics:
             log.debug("group_lag_leader_unreachable", leader=node_id, error=str(error))
 
 
-def _readings(known: LagState, *, by_partition: bool) -> Iterator[MetricReading]:
-    yield Gauge(
-        "tidemill_group_lag_unknown_partitions", "Committed partitions whose end is not known here.", known.unknown()
-    )
-    for (group, topic), lag in topic_lags(known.lags()).items():
+def _readings(
+    known: LagState, lags: Mapping[tuple[str, str], TopicLag], unknown: int, *, by_partition: bool
+) -> Iterator[MetricReading]:
+    yield Gauge("tidemill_group_lag_unknown_partitions", "Committed partitions whose end is not known here.", unknown)
+    for (group, topic), lag in lags.items():
         labels = (("group", group), ("topic", topic))
         yield Gauge("tidemill_group_lag_records", "Records that a group has not read.", lag.records, labels)
         yield Gauge(
@@ -204,10 +216,19 @@ def _readings(known: LagState, *, by_partition: bool) -> Iterator[MetricReading]
         )
         if lag.seconds is not None:
             yield Gauge("tidemill_group_lag_seconds", "Age of the oldest unread record.", lag.seconds, labels)
-    for size in known.sizes[:GROUPS_MAX]:
-        yield Gauge("tidemill_group_members", "Members of a group.", size.members, (("group", size.group_id),))
-        labels = (("group", size.group_id), ("state", size.state))
-        yield Gauge("tidemill_group_state", "The state of a group; the value is always 1.", 1, labels)
+    for state, count in sorted(known.states.items()):
+        yield Gauge("tidemill_groups", "Groups that this broker coordinates.", count, (("state", state),))
+    for size in known.sizes:
+        label = (("group", size.group_id),)
+        yield Gauge("tidemill_group_members", "Members of a group.", size.members, label)
+        yield Gauge(
+            "tidemill_group_generation",
+            "Generation or epoch of a group; a rebalance increases it.",
+            size.generation,
+            label,
+        )
+        in_state = (("group", size.group_id), ("state", size.state))
+        yield Gauge("tidemill_group_state", "The state of a group; the value is always 1.", 1, in_state)
     if by_partition:
         for each in islice(known.lags(), DETAIL_ROWS_MAX):
             yield from _of_partition(each)

@@ -7,7 +7,7 @@ only when it is requested (prometheus.py).
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from tidemill.model.metrics import Histogram, MetricReading
+from tidemill.model.metrics import Histogram, Labels, MetricReading
 from tidemill.supervision.supervisor import Supervisor
 
 TOPICS_MAX = 10_000
@@ -58,13 +58,18 @@ class BrokerMetrics:
 
     def __init__(self, supervisor: Supervisor | None = None) -> None:
         self.supervisor = supervisor or Supervisor()
+        self.labels: Labels = ()
+        """Labels of every metric of this broker: its cluster, and those of the settings."""
         self.apis: dict[tuple[str, str], ApiTraffic] = {}
         self.topics: dict[str, TopicTraffic] = {}
         self.connections: dict[str, int] = {}
         self.connections_opened: dict[str, int] = {}
         self.sources: list[Callable[[], Iterable[MetricReading]]] = []
         self.snapshots: list[Callable[[bool], Awaitable[Iterable[MetricReading]]]] = []
-        """Metrics that are many or need waiting: a thread reads the result. The argument asks for each partition."""
+        """Metrics that are many or need waiting. The argument asks for each partition.
+
+        The result is read in turns (prometheus.py), so it may not depend on what changes meanwhile.
+        """
 
     def api(self, server: str, name: str) -> ApiTraffic:
         """The numbers of an API of a server, by a name from the server's own table, never from a client."""

@@ -1,141 +1,142 @@
-"""Metrics as Prometheus text. The numbers are read when the text is requested, and cost nothing before."""
+"""Metrics as Prometheus text. The numbers are read when the text is requested, and cost nothing before.
+
+The text can have a hundred thousand lines. It is made on the event loop, in turns of a few milliseconds: a thread would
+hold Python's lock against every request of a client. Labels of the whole broker are written once, as text that is
+added to every line.
+"""
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain
+import re
+from collections.abc import AsyncIterator, Iterable
+from itertools import accumulate, islice
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
-
+from tidemill.broker.loop_turns import LoopTurns
 from tidemill.broker.metrics import BrokerMetrics
-from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
-from tidemill.streams.partition import Partition
+from tidemill.model.metrics import CounterReading, Gauge, HistogramReading, Labels, MetricReading
 
+READINGS_AT_ONCE = 50
+"""How many readings are made between two looks at the time."""
 KINDS = {Gauge: "gauge", CounterReading: "counter", HistogramReading: "histogram"}
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_IS_SPECIAL = re.compile(r'[\\"\n]').search
+_NO_LABELS: Labels = ()
 
 
-class BrokerCollector(Collector):
-    """The metrics of one broker."""
+class MetricsText:
+    """The lines of every metric; those of one metric are kept together, as the format demands."""
 
-    def __init__(self, telemetry: BrokerMetrics, partitions: Iterable[Partition]) -> None:
-        self._telemetry = telemetry
-        self._partitions = partitions
+    def __init__(self, broker_labels: Labels = ()) -> None:
+        self._broker_labels = _pairs(broker_labels)
+        self._lines: dict[str, list[str]] = {}
+        self._last_labels, self._last_text = _NO_LABELS, self._braces(self._broker_labels)
 
-    def collect(self) -> Iterator[Metric]:
-        """Every metric, from the current numbers."""
-        yield from self._apis()
-        failed = sum(partition.failed is not None for partition in self._partitions)
-        yield GaugeMetricFamily("tidemill_partitions_failed", "Partitions whose disk failed.", value=failed)
-        yield _labelled(
-            GaugeMetricFamily("tidemill_connections", "Open connections.", labels=["server"]),
-            self._telemetry.connections,
-        )
-        yield _labelled(
-            CounterMetricFamily("tidemill_connections_opened", "Connections since start.", labels=["server"]),
-            self._telemetry.connections_opened,
-        )
-        yield from self._tasks()
-        yield from _families(reading for source in self._telemetry.sources for reading in source())
+    def add(self, readings: Iterable[MetricReading]) -> None:
+        """Add readings. Readings of one thing should share their labels: equal ones are formatted once."""
+        for each in readings:
+            lines = self._lines.get(each.name)
+            if lines is None:
+                lines = self._lines[each.name] = _head(each)
+            if isinstance(each, HistogramReading):
+                lines += self._of_histogram(each)
+                continue
+            if each.labels is not self._last_labels:
+                self._last_labels, self._last_text = each.labels, self._braces(self._joined(each.labels))
+            suffix = "_total" if isinstance(each, CounterReading) else ""
+            value = each.value if type(each.value) is int else _number(each.value)
+            lines.append(f"{each.name}{suffix}{self._last_text} {value}\n")
 
-    def _tasks(self) -> Iterator[Metric]:
-        supervisor = self._telemetry.supervisor
-        yield _labelled(
-            CounterMetricFamily("tidemill_task_restarts", "Restarts of failed background tasks.", labels=["task"]),
-            supervisor.restarts,
-        )
-        yield _labelled(
-            CounterMetricFamily("tidemill_job_failures", "Background jobs that failed.", labels=["job"]),
-            supervisor.failures,
-        )
-        yield _labelled(
-            GaugeMetricFamily(
-                "tidemill_tasks_failing", "Background tasks that fail or wait to restart.", labels=["task"]
-            ),
-            supervisor.failing(),
-        )
+    def encoded(self, name: str) -> bytes:
+        """The lines of one metric."""
+        return "".join(self._lines[name]).encode()
 
-    def _apis(self) -> Iterator[Metric]:
-        seconds = HistogramMetricFamily(
-            "tidemill_request_duration_seconds", "Time from request to response.", labels=["server", "api"]
-        )
-        errors = CounterMetricFamily(
-            "tidemill_request_errors",
-            "Responses with an error. Refusals that a protocol expects are not counted.",
-            labels=["server", "api", "error"],
-        )
-        requests = CounterMetricFamily("tidemill_requests", "Requests.", labels=["server", "api"])
-        for labels, traffic in sorted(self._telemetry.apis.items()):
-            requests.add_metric(labels, traffic.duration.count)
-            seconds.add_metric(labels, _buckets(traffic.duration), traffic.duration.total)
-            for error, count in sorted(traffic.errors.items()):
-                errors.add_metric([*labels, error], count)
-        return iter((requests, seconds, errors))
+    def names(self) -> list[str]:
+        """The metrics, in the order in which they were added first."""
+        return list(self._lines)
+
+    def _of_histogram(self, reading: HistogramReading) -> list[str]:
+        name, histogram, labels = reading.name, reading.histogram, self._joined(reading.labels)
+        before = f"{name}_bucket{{{labels},le=" if labels else f"{name}_bucket{{le="
+        bounds = [*map(_number, histogram.bounds), "+Inf"]
+        lines = [
+            f'{before}"{bound}"}} {count}\n' for bound, count in zip(bounds, accumulate(histogram.counts), strict=True)
+        ]
+        braces = self._braces(labels)
+        lines += (f"{name}_count{braces} {histogram.count}\n", f"{name}_sum{braces} {_number(histogram.total)}\n")
+        return lines
+
+    def _joined(self, labels: Labels) -> str:
+        own = _pairs(labels)
+        return f"{own},{self._broker_labels}" if own and self._broker_labels else own or self._broker_labels
+
+    @staticmethod
+    def _braces(labels: str) -> str:
+        return f"{{{labels}}}" if labels else ""
 
 
-def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    bounds = [*map(str, histogram.bounds), "+Inf"]
-    return list(zip(bounds, accumulate(histogram.counts), strict=True))
+def _head(reading: MetricReading) -> list[str]:
+    name = f"{reading.name}_total" if isinstance(reading, CounterReading) else reading.name
+    doc = reading.doc.replace("\\", "\\\\").replace("\n", "\\n")
+    return [f"# HELP {name} {doc}\n# TYPE {name} {KINDS[type(reading)]}\n"]
 
 
-def _labelled(
-    family: GaugeMetricFamily | CounterMetricFamily, values: dict[str, int]
-) -> GaugeMetricFamily | CounterMetricFamily:
-    for label, value in sorted(values.items()):
-        family.add_metric([label], value)
-    return family
+def _pairs(labels: Labels) -> str:
+    return ",".join([f'{name}="{_escaped(value)}"' for name, value in labels])
 
 
-def _families(readings: Iterable[MetricReading]) -> Iterator[Metric]:
-    families: dict[str, Metric] = {}
-    for reading in readings:
-        family = families.get(reading.name)
-        if family is None:
-            family = families[reading.name] = Metric(reading.name, reading.doc, KINDS[type(reading)])
-        _add(family, reading)
-    yield from families.values()
+def _escaped(value: str) -> str:
+    return value.translate(_ESCAPES) if _IS_SPECIAL(value) else value
 
 
-def _add(family: Metric, reading: MetricReading) -> None:
-    name, labels = reading.name, dict(reading.labels)
-    if isinstance(reading, HistogramReading):
-        for bound, count in _buckets(reading.histogram):
-            family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
-        family.add_sample(f"{name}_count", labels, reading.histogram.count)
-        family.add_sample(f"{name}_sum", labels, reading.histogram.total)
-    else:
-        family.add_sample(f"{name}_total" if isinstance(reading, CounterReading) else name, labels, reading.value)
+def _number(value: float) -> str:
+    text = repr(float(value))
+    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text)
 
 
-def registry_of(telemetry: BrokerMetrics, partitions: Iterable[Partition]) -> CollectorRegistry:
-    """A registry per broker, so that several brokers fit in one process."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(BrokerCollector(telemetry, partitions))
-    ProcessCollector(registry=registry)
-    GCCollector(registry=registry)
-    return registry
+async def readings_in_turns(metrics: BrokerMetrics, *, by_partition: bool) -> AsyncIterator[list[MetricReading]]:
+    """Every reading of a broker, a few at a time; other work of the event loop runs in between."""
+    turns = LoopTurns()
+    for source in list(metrics.sources):
+        async for some in _in_turns(source(), turns):
+            yield some
+    for snapshot in list(metrics.snapshots):
+        async for some in _in_turns(await snapshot(by_partition), turns):
+            yield some
 
 
-async def exposition(registry: CollectorRegistry, telemetry: BrokerMetrics, *, by_partition: bool) -> bytes:
-    """The text that Prometheus reads. A thread formats it, because it can have tens of thousands of lines."""
-    snapshots = [await snapshot(by_partition) for snapshot in telemetry.snapshots]
-    families = list(registry.collect())
-    return await asyncio.to_thread(lambda: render([*families, *_families(chain.from_iterable(snapshots))]))
+async def _in_turns(readings: Iterable[MetricReading], turns: LoopTurns) -> AsyncIterator[list[MetricReading]]:
+    left = iter(readings)
+    while some := list(islice(left, READINGS_AT_ONCE)):
+        yield some
+        await turns.pause()
 
 
-class _Collected(Collector):
-    """Metrics that were collected before."""
+async def exposition(metrics: BrokerMetrics, *, by_partition: bool) -> bytes:
+    """The text that Prometheus reads."""
+    text, turns, parts = MetricsText(metrics.labels), LoopTurns(), []
+    async for some in readings_in_turns(metrics, by_partition=by_partition):
+        text.add(some)
+    for name in text.names():
+        parts.append(text.encoded(name))
+        await turns.pause()
+    return b"".join(parts)
 
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
 
-    def collect(self) -> Iterable[Metric]:
-        """The metrics."""
-        return self._families
+class MetricsPage:
+    """The text for scrapes. Requests that arrive while it is made wait, and share the next one."""
 
+    def __init__(self, metrics: BrokerMetrics) -> None:
+        self._metrics = metrics
+        self._turn = asyncio.Lock()
+        self._next: dict[bool, asyncio.Task[bytes]] = {}
 
-def render(families: Iterable[Metric]) -> bytes:
-    """Format metrics as text."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(families))
-    return generate_latest(registry)
+    async def text(self, *, by_partition: bool) -> bytes:
+        """The text as of now or later."""
+        task = self._next.get(by_partition)
+        if task is None:
+            task = self._next[by_partition] = asyncio.get_running_loop().create_task(self._make(by_partition))
+        return await asyncio.shield(task)
+
+    async def _make(self, by_partition: bool) -> bytes:
+        async with self._turn:
+            del self._next[by_partition]
+            return await exposition(self._metrics, by_partition=by_partition)

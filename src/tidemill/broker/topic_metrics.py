@@ -1,48 +1,23 @@
-"""The metrics of each topic. There can be thousands, so a thread makes the text from a copy of the numbers."""
+"""The traffic of each topic of this broker, for /metrics."""
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 
-from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
-from tidemill.model.metrics import CounterReading, Gauge, MetricReading
-from tidemill.streams.partition import Partition
-
-Traffic = tuple[str, int, int, int]
-"""A topic, its bytes in, its records in, its bytes out."""
+from tidemill.broker.metrics import BrokerMetrics
+from tidemill.model.metrics import CounterReading, MetricReading
 
 
-def topic_readings(
-    telemetry: BrokerMetrics, partitions: Iterable[Partition]
-) -> Callable[[bool], Awaitable[Iterator[MetricReading]]]:
-    """Report the traffic and the logs of the topics of this broker."""
+def topic_readings(metrics: BrokerMetrics) -> Callable[[bool], Awaitable[Iterator[MetricReading]]]:
+    """Report what clients have written to the topics of this broker, and read from them."""
 
     async def snapshot(_: bool) -> Iterator[MetricReading]:
-        traffic = [(name, one.bytes_in, one.records_in, one.bytes_out) for name, one in telemetry.topics.items()]
-        return _readings(traffic, *_logs(partitions))
+        return _readings(metrics)
 
     return snapshot
 
 
-def _logs(partitions: Iterable[Partition]) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """The bytes and the number of partitions of each topic."""
-    sizes: defaultdict[str, int] = defaultdict(int)
-    counts: defaultdict[str, int] = defaultdict(int)
-    for partition in partitions:
-        topic = partition.topic if partition.topic in sizes or len(sizes) < TOPICS_MAX else OTHER_TOPICS
-        sizes[topic] += partition.size_bytes
-        counts[topic] += 1
-    return sizes, counts
-
-
-def _readings(
-    traffic: Sequence[Traffic], sizes: Mapping[str, int], counts: Mapping[str, int]
-) -> Iterator[MetricReading]:
-    for name, bytes_in, records_in, bytes_out in sorted(traffic):
+def _readings(metrics: BrokerMetrics) -> Iterator[MetricReading]:
+    for name, traffic in sorted(metrics.topics.items()):
         labels = (("topic", name),)
-        yield CounterReading("tidemill_topic_bytes_in", "Bytes of batches appended.", bytes_in, labels)
-        yield CounterReading("tidemill_topic_records_in", "Records appended.", records_in, labels)
-        yield CounterReading("tidemill_topic_bytes_out", "Bytes of batches sent.", bytes_out, labels)
-    for name, size in sorted(sizes.items()):
-        labels = (("topic", name),)
-        yield Gauge("tidemill_log_bytes", "Size of a topic's log.", size, labels)
-        yield Gauge("tidemill_partitions", "Partitions carried.", counts[name], labels)
+        yield CounterReading("tidemill_topic_bytes_in", "Bytes of batches appended.", traffic.bytes_in, labels)
+        yield CounterReading("tidemill_topic_records_in", "Records appended.", traffic.records_in, labels)
+        yield CounterReading("tidemill_topic_bytes_out", "Bytes of batches sent.", traffic.bytes_out, labels)

@@ -45,6 +45,7 @@ def serve(
     timelines: Annotated[str | None, _flag("timelines")] = None,
     log_level: Annotated[str | None, _flag("log-level")] = None,
     log_format: Annotated[str | None, _flag("log-format")] = None,
+    metrics_labels: Annotated[str | None, _flag("metrics-labels")] = None,
     config: Annotated[
         str | None,
         typer.Option("--config", help="Settings file. (TIDEMILL_CONFIG; default: tidemill.toml if it exists)"),

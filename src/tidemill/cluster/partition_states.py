@@ -26,6 +26,8 @@ class States:
         self._coordination = coordination
         self._metadata = metadata
         self.unclean_elections = 0
+        self.isr_shrinks = 0
+        self.isr_expands = 0
         self._node_id = node_id
         self._member = member
 
@@ -57,7 +59,12 @@ class States:
         if self._find_in(change.topic, change.before.index) != change.before:
             return None
         written = await self._coordination.compare_and_put(key, encode_state(change.after), revision, guard=guard)
-        if written is not None and change.unclean:
+        if written is None:
+            return None
+        before, after = set(change.before.isr), set(change.after.isr)
+        self.isr_shrinks += bool(before - after)
+        self.isr_expands += bool(after - before)
+        if change.unclean:
             self.unclean_elections += 1
             log.warning(
                 "unclean_leader_elected",

@@ -8,7 +8,7 @@ order: a decision that is made later is also written later.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from tidemill.groups.core import classic_membership, consumer_heartbeat, descriptions, overview, protocol_migration
@@ -317,13 +317,13 @@ class GroupCoordinator(GroupEngine):
             [offset for shard in shards for offset in overview.offsets_of(shard)],
         )
 
-    def committed_offsets(self) -> list[CommittedOffset]:
-        """Return every committed offset of the groups that this broker coordinates."""
-        return [offset for shard in self._shards.values() for offset in overview.committed_of(shard)]
+    def committed_offsets(self) -> Iterator[CommittedOffset]:
+        """Yield every committed offset of the groups that this broker coordinates; groups may change meanwhile."""
+        return (offset for shard in list(self._shards.values()) for offset in overview.committed_of(shard))
 
-    def sizes(self) -> list[GroupSize]:
-        """Return the state and the number of members of each group."""
-        return [size for shard in self._shards.values() for size in overview.sizes_of(shard)]
+    def sizes(self) -> Iterator[GroupSize]:
+        """Yield the state and the number of members of each group; groups may change meanwhile."""
+        return (size for shard in list(self._shards.values()) for size in overview.sizes_of(shard))
 
     async def delete(self, group_id: str) -> None:
         """Handle DeleteGroups."""

@@ -6,10 +6,8 @@ flight. Its lag in time is the time since the follower last had every record. Wh
 follower.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from tidemill.cluster.partition_states import States
-from tidemill.model.metrics import CounterReading, Gauge, MetricReading
 from tidemill.streams.core.insync import Lag
 from tidemill.streams.partition import Partition
 
@@ -42,38 +40,3 @@ def decode_lags(text: str) -> dict[int, Lag]:
         records, _, ms = lag.partition(":")
         lags[int(node)] = Lag(int(records), float(ms))
     return lags
-
-
-def replica_readings(partitions: Iterable[Partition], states: States) -> Callable[[], Iterator[MetricReading]]:
-    """The replication metrics that this broker reports on /metrics."""
-
-    def read() -> Iterator[MetricReading]:
-        short = below_minimum = 0
-        for partition in partitions:
-            term = partition.term
-            if partition.leads and term is not None:
-                short += len(term.isr) < len(term.replicas)
-                below_minimum += len(term.isr) < partition.settings.min_insync_replicas
-        yield Gauge(
-            "tidemill_under_replicated_partitions", "Partitions led here with a replica that is not in sync.", short
-        )
-        yield Gauge(
-            "tidemill_under_min_isr_partitions",
-            "Partitions led here with fewer replicas in sync than min.insync.replicas; acks=all is refused.",
-            below_minimum,
-        )
-        yield CounterReading(
-            "tidemill_unclean_elections",
-            "Unclean leader elections written by this broker; records may be lost.",
-            states.unclean_elections,
-        )
-        for node, lag in sorted(worst_lags(partitions).items()):
-            label = (("follower", str(node)),)
-            yield Gauge(
-                "tidemill_replica_lag_records", "Maximum number of records that a follower lacks.", lag.records, label
-            )
-            yield Gauge(
-                "tidemill_replica_lag_seconds", "Maximum time since a follower had every record.", lag.ms / 1000, label
-            )
-
-    return read

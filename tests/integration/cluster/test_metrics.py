@@ -1,9 +1,9 @@
 """Metrics of a cluster: one controller, and lag of partitions that other brokers lead."""
 
-import httpx
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.cluster_processes import Brokers, running_brokers
+from tests.support.metrics import scraped
 from tests.support.waiting import eventually
 
 TOPIC, GROUP, PARTITIONS = "orders", "mailer", 6
@@ -44,6 +44,4 @@ def test_lag_and_controller_are_reported_once() -> None:
 
 
 def scrape(brokers: Brokers) -> list[dict[str, float]]:
-    pages = [httpx.get(f"http://{server['http']}/metrics", timeout=30).text for server in brokers.servers.values()]
-    lines = [[line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")] for page in pages]
-    return [{name: float(value) for name, value in page} for page in lines]
+    return [scraped(f"http://{server['http']}") for server in brokers.servers.values()]

@@ -1,7 +1,6 @@
 """Topics as tables on a real local Spark: batch queries."""
 
 import json
-import urllib.request
 import zlib
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from tests.integration.spark.queries import ints, table
 from tests.integration.spark.topics import LIMIT_S, Outside
+from tests.support.metrics import scraped
 
 from tidemill.testing import Broker
 
@@ -174,10 +174,7 @@ def test_a_table_can_be_used_many_times(spark: SparkSession, outside: Outside, f
 
 
 def sent_bytes(broker: Broker, topic: str) -> int:
-    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=LIMIT_S) as answer:
-        lines = answer.read().decode().splitlines()
-    found = [line for line in lines if line.startswith(f'tidemill_topic_bytes_out_total{{topic="{topic}"}}')]
-    return int(float(found[0].rsplit(" ", 1)[1])) if found else 0
+    return int(scraped(broker.http).get(f'tidemill_topic_bytes_out_total{{topic="{topic}"}}', 0))
 
 
 def test_the_remaining_options(spark: SparkSession, outside: Outside, topic: str) -> None:

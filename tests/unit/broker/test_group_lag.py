@@ -12,7 +12,7 @@ from tests.support.broker_worlds import batch_of, running
 from tidemill.broker import group_lag
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.group_lag import Place
-from tidemill.broker.prometheus import exposition, registry_of
+from tidemill.broker.prometheus import exposition
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model.metrics import Gauge
 from tidemill.model.topics import GROUP_OFFSETS
@@ -24,9 +24,12 @@ from tidemill.testing.clock import VirtualClock
 
 
 async def scraped(broker: BrokerNode, *, by_partition: bool = False) -> dict[tuple[str, ...], float]:
-    text = await exposition(registry_of(broker.metrics, broker.partitions), broker.metrics, by_partition=by_partition)
+    text = await exposition(broker.metrics, by_partition=by_partition)
     return {
-        (sample.name.removeprefix("tidemill_"), *(value for _, value in sorted(sample.labels.items()))): sample.value
+        (
+            sample.name.removeprefix("tidemill_"),
+            *(value for name, value in sorted(sample.labels.items()) if name != "cluster"),
+        ): sample.value
         for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
         if "group" in sample.name or "partition_" in sample.name

@@ -1,63 +1,208 @@
 """Prometheus reads what the broker counts."""
 
+import asyncio
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.broker_worlds import batch_of, running
+from tests.support.metrics import samples
 
-from tidemill.broker import topic_metrics
+from tidemill.broker import log_metrics, loop_turns
+from tidemill.broker.log_metrics import log_readings
 from tidemill.broker.metrics import OTHER_TOPICS, TOPICS_MAX, BrokerMetrics
-from tidemill.broker.prometheus import exposition, registry_of, render
+from tidemill.broker.prometheus import MetricsPage, MetricsText, exposition
+from tidemill.broker.server_metrics import server_readings
 from tidemill.broker.topic_metrics import topic_readings
-from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading
+from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 from tidemill.servers.kafka.error_counts import count_error
 
+NAME = 'bad\\"name\n'
+"""A label value with every character that the format escapes."""
 
-def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text.decode())
-        for sample in family.samples
-    }
+
+def counting() -> BrokerMetrics:
+    telemetry = BrokerMetrics()
+    telemetry.sources.append(server_readings(telemetry))
+    telemetry.snapshots.append(topic_readings(telemetry))
+    return telemetry
+
+
+def text_of(readings: Iterable[MetricReading], *labels: tuple[str, str]) -> str:
+    text = MetricsText(labels)
+    text.add(readings)
+    return b"".join(map(text.encoded, text.names())).decode()
 
 
 async def test_numbers_of_apis_topics_and_connections() -> None:
-    telemetry = BrokerMetrics()
+    telemetry = counting()
     for seconds in (0.0001, 0.0005, 0.02, 60.0):
         telemetry.api("kafka", "Produce").answered(seconds)
     telemetry.api("kafka", "Produce").failed("UnknownTopicOrPartition")
-    telemetry.topic('bad"name\n').produced(100, 7)
-    telemetry.topic('bad"name\n').fetched(40)
+    telemetry.topic("orders").produced(100, 7)
+    telemetry.topic("orders").fetched(40)
     telemetry.connection_opened("kafka")
     telemetry.connection_opened("kafka")
     telemetry.connection_closed("kafka")
-    telemetry.sources.append(lambda: [Gauge("tidemill_extra", "More.", 4.0, (("kind", "x"),))])
-    telemetry.snapshots.append(topic_readings(telemetry, []))
-    found = samples(await exposition(registry_of(telemetry, []), telemetry, by_partition=False))
-    produce, server = ("api", "Produce"), ("server", "kafka")
-    errors = (produce, ("error", "UnknownTopicOrPartition"), server)
-    assert found["tidemill_requests_total", (produce, server)] == 4
-    assert found["tidemill_request_errors_total", errors] == 1
-    assert found["tidemill_request_duration_seconds_bucket", (produce, ("le", "0.0005"), server)] == 2
-    assert found["tidemill_request_duration_seconds_bucket", (produce, ("le", "+Inf"), server)] == 4
-    assert found["tidemill_request_duration_seconds_count", (produce, server)] == 4
-    assert found["tidemill_topic_records_in_total", (("topic", 'bad"name\n'),)] == 7
-    assert found["tidemill_topic_bytes_out_total", (("topic", 'bad"name\n'),)] == 40
-    assert found["tidemill_connections", (("server", "kafka"),)] == 1
-    assert found["tidemill_connections_opened_total", (("server", "kafka"),)] == 2
-    assert found["tidemill_extra", (("kind", "x"),)] == 4
+    found = samples(await exposition(telemetry, by_partition=False))
+    produce = 'api="Produce"'
+    assert found[f'tidemill_requests_total{{{produce},server="kafka"}}'] == 4
+    errors = f'tidemill_request_errors_total{{{produce},error="UnknownTopicOrPartition",server="kafka"}}'
+    assert found[errors] == 1
+    bucket = f"tidemill_request_duration_seconds_bucket{{{produce}"
+    assert found[f'{bucket},le="0.0005",server="kafka"}}'] == 2
+    assert found[f'{bucket},le="+Inf",server="kafka"}}'] == 4
+    assert found[f'tidemill_request_duration_seconds_count{{{produce},server="kafka"}}'] == 4
+    assert found['tidemill_topic_records_in_total{topic="orders"}'] == 7
+    assert found['tidemill_topic_bytes_out_total{topic="orders"}'] == 40
+    assert found['tidemill_connections{server="kafka"}'] == 1
+    assert found['tidemill_connections_opened_total{server="kafka"}'] == 2
 
 
-async def test_log_sizes_come_from_the_partitions(tmp_path: Path) -> None:
+async def test_logs_come_from_the_partitions(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
         await broker.topics.create("orders", partitions=2)
         await broker.view.partition("orders", 0).leader.append(batch_of(b"a"), acks=1)
-        registry = registry_of(broker.metrics, broker.partitions)
-        found = samples(await exposition(registry, broker.metrics, by_partition=False))
-        assert found["tidemill_partitions", (("topic", "orders"),)] == 2
-        assert found["tidemill_log_bytes", (("topic", "orders"),)] == broker.view.partition("orders", 0).size_bytes
-        assert found["tidemill_partitions_failed", ()] == 0
+        found = samples(await exposition(broker.metrics, by_partition=False))
+        assert found['tidemill_partitions{topic="orders"}'] == 2
+        assert found['tidemill_partitions_led{topic="orders"}'] == 2
+        assert found['tidemill_log_segments{topic="orders"}'] == 2
+        assert found['tidemill_log_bytes{topic="orders"}'] == broker.view.partition("orders", 0).size_bytes
+        assert found["tidemill_partitions_failed"] == 0
+        assert found["tidemill_brokers"] == 1
+
+
+async def test_every_line_has_the_labels_of_the_broker(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        broker.metrics.labels = (*broker.metrics.labels, ("env", 'a"b'))
+        await broker.topics.create("orders")
+        text = (await exposition(broker.metrics, by_partition=True)).decode()
+        every = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        assert len(every) > 10
+        assert {sample.labels["cluster"] for sample in every} == {broker.cluster_id}
+        assert {sample.labels["env"] for sample in every} == {'a"b'}
+
+
+def test_text_is_escaped_and_lines_of_one_metric_are_together() -> None:
+    def readings() -> Iterator[MetricReading]:
+        for name in (NAME, "plain"):
+            yield Gauge("tidemill_a", "A\nB\\", 1, (("topic", name),))
+            yield CounterReading("tidemill_b", "B.", 2.5, (("topic", name),))
+
+    lines = text_of(readings(), ("cluster", NAME)).splitlines()
+    assert [line.partition("{")[0] for line in lines] == [
+        "# HELP tidemill_a A\\nB\\\\",
+        "# TYPE tidemill_a gauge",
+        "tidemill_a",
+        "tidemill_a",
+        "# HELP tidemill_b_total B.",
+        "# TYPE tidemill_b_total counter",
+        "tidemill_b_total",
+        "tidemill_b_total",
+    ]
+    families = list(text_string_to_metric_families("\n".join(lines) + "\n"))
+    found = [sample for family in families for sample in family.samples]
+    assert [(sample.labels["topic"], sample.labels["cluster"]) for sample in found] == [
+        (NAME, NAME),
+        ("plain", NAME),
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(3, "3"), (True, "1.0"), (0.5, "0.5"), (float("inf"), "+Inf"), (float("-inf"), "-Inf"), (float("nan"), "NaN")],
+)
+def test_numbers_are_written_as_prometheus_reads_them(value: float, text: str) -> None:
+    assert text_of([Gauge("tidemill_a", "A.", value)]).splitlines()[-1] == f"tidemill_a {text}"
+
+
+def test_a_histogram_and_a_counter_keep_their_types() -> None:
+    delays = Histogram((0.1, 1.0))
+    delays.add_all([0.05, 0.1, 0.5, 7.0])
+    label = (("kind", "x"),)
+    text = text_of(
+        [
+            HistogramReading("tidemill_delay_seconds", "Delay.", delays, label),
+            HistogramReading("tidemill_plain_seconds", "Plain.", Histogram((0.1,))),
+            CounterReading("tidemill_n", "N.", 3),
+        ]
+    )
+    families = {family.name: family.type for family in text_string_to_metric_families(text)}
+    assert families == {
+        "tidemill_delay_seconds": "histogram",
+        "tidemill_plain_seconds": "histogram",
+        "tidemill_n": "counter",
+    }
+    found = samples(text)
+    buckets = [found[f'tidemill_delay_seconds_bucket{{kind="x",le="{bound}"}}'] for bound in ("0.1", "1.0", "+Inf")]
+    assert buckets == [2, 3, 4]
+    assert found['tidemill_delay_seconds_count{kind="x"}'] == 4
+    assert found['tidemill_delay_seconds_sum{kind="x"}'] == 7.65
+    assert found['tidemill_plain_seconds_bucket{le="+Inf"}'] == 0
+    assert found["tidemill_n_total"] == 3
+    assert delays.largest == 7.0
+
+
+async def test_other_work_runs_while_the_text_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_turns, "TURN_S", 0.0)
+    telemetry, turns = BrokerMetrics(), 0
+    many = [Gauge(f"tidemill_{number % 7}", "N.", number, (("n", str(number)),)) for number in range(5_000)]
+    telemetry.sources.append(lambda: many)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count())
+    text = await exposition(telemetry, by_partition=False)
+    counter.cancel()
+    assert turns >= 5_000 / 50
+    assert len(samples(text)) == 5_000
+
+
+async def test_scrapes_that_wait_share_one_text() -> None:
+    telemetry, made = BrokerMetrics(), 0
+    gate = asyncio.Event()
+
+    async def slow(by_partition: bool) -> list[MetricReading]:
+        nonlocal made
+        made += 1
+        await gate.wait()
+        return [Gauge("tidemill_made", "Texts.", made), Gauge("tidemill_detail", "Detail.", by_partition)]
+
+    telemetry.snapshots.append(slow)
+    page = MetricsPage(telemetry)
+    first = asyncio.create_task(page.text(by_partition=False))
+    await asyncio.sleep(0.01)
+    gone, *waiting = [asyncio.create_task(page.text(by_partition=False)) for _ in range(20)]
+    detailed = asyncio.create_task(page.text(by_partition=True))
+    await asyncio.sleep(0)
+    gone.cancel()
+    gate.set()
+    texts = [samples(each) for each in await asyncio.gather(first, *waiting, detailed)]
+    assert made == 3
+    assert texts[0] == {"tidemill_made": 1, "tidemill_detail": 0}
+    assert texts[1:-1] == [{"tidemill_made": 2, "tidemill_detail": 0}] * 19
+    assert texts[-1] == {"tidemill_made": 3, "tidemill_detail": 1}
+
+
+async def test_a_failed_scrape_does_not_stop_the_next_one() -> None:
+    telemetry, page_works = BrokerMetrics(), False
+
+    def source() -> list[MetricReading]:
+        if not page_works:
+            raise ZeroDivisionError
+        return [Gauge("tidemill_a", "A.", 1)]
+
+    telemetry.sources.append(source)
+    page = MetricsPage(telemetry)
+    with pytest.raises(ZeroDivisionError):
+        await page.text(by_partition=False)
+    page_works = True
+    assert samples(await page.text(by_partition=False)) == {"tidemill_a": 1}
 
 
 def test_names_of_topics_are_bounded() -> None:
@@ -70,44 +215,26 @@ def test_names_of_topics_are_bounded() -> None:
     assert "t0" not in telemetry.topics
 
 
-def test_a_histogram_and_a_counter_keep_their_types() -> None:
-    telemetry, delays = BrokerMetrics(), Histogram((0.1, 1.0))
-    delays.add_all([0.05, 0.1, 0.5, 7.0])
-    label = (("kind", "x"),)
-    telemetry.sources.append(
-        lambda: [
-            HistogramReading("tidemill_delay_seconds", "Delay.", delays, label),
-            CounterReading("tidemill_n", "N.", 3),
-        ]
-    )
-    text = render(registry_of(telemetry, []).collect())
-    families = {family.name: family.type for family in text_string_to_metric_families(text.decode())}
-    assert (families["tidemill_delay_seconds"], families["tidemill_n"]) == ("histogram", "counter")
-    found = samples(text)
-    buckets = [found["tidemill_delay_seconds_bucket", (*label, ("le", bound))] for bound in ("0.1", "1.0", "+Inf")]
-    assert buckets == [2, 3, 4]
-    assert found["tidemill_delay_seconds_count", label] == 4
-    assert found["tidemill_delay_seconds_sum", label] == 7.65
-    assert found["tidemill_n_total", ()] == 3
-    assert delays.largest == 7.0
-
-
 def test_refusals_that_a_protocol_expects_are_not_errors() -> None:
     telemetry = BrokerMetrics()
     count_error(telemetry, "JoinGroup", 79)
+    count_error(telemetry, "Heartbeat", 27)
     count_error(telemetry, "ConsumerGroupDescribe", 69)
     count_error(telemetry, "DescribeGroups", 69, 4)
     assert telemetry.apis == {}
     count_error(telemetry, "JoinGroup", 16, 2)
+    count_error(telemetry, "SyncGroup", 27)
     count_error(telemetry, "LeaveGroup", 69)
     assert telemetry.api("kafka", "JoinGroup").errors == {"NotCoordinator": 2}
+    assert telemetry.api("kafka", "SyncGroup").errors == {"RebalanceInProgress": 1}
     assert telemetry.api("kafka", "LeaveGroup").errors == {"GroupIdNotFound": 1}
 
 
 async def test_logs_of_many_topics_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_metrics, "TOPICS_MAX", 2)
+    monkeypatch.setattr(log_metrics, "TOPICS_MAX", 2)
     async with running(tmp_path, memory=True) as broker:
         for number in range(5):
             await broker.topics.create(f"t{number}")
-        found = list(await topic_readings(broker.metrics, broker.partitions)(False))
-        assert [each.labels[0][1] for each in found if each.name == "tidemill_partitions"] == [OTHER_TOPICS, "t0", "t1"]
+        found = [each for each in await log_readings(broker.partitions)(False) if each.name == "tidemill_partitions"]
+        counts = {each.labels[0][1]: each.value for each in found if isinstance(each, Gauge)}
+        assert counts == {OTHER_TOPICS: 3, "t0": 1, "t1": 1}

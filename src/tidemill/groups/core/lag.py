@@ -1,6 +1,5 @@
 """Adds the lag of partitions up to the lag of a group in a topic. The number of results is bounded."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidemill.groups.core.overview import CommittedOffset
@@ -31,13 +30,17 @@ class TopicLag(NamedTuple):
         return TopicLag(self.records + lag.records, max(self.records_max, lag.records), max(known) if known else None)
 
 
-def topic_lags(lags: Iterable[PartitionLag], pairs_max: int = PAIRS_MAX) -> dict[tuple[str, str], TopicLag]:
-    """Return the lag of each group in each topic."""
-    found: dict[tuple[str, str], TopicLag] = {}
-    for lag in lags:
+class TopicLags:
+    """The lag of each group in each topic, added up partition by partition."""
+
+    def __init__(self, pairs_max: int = PAIRS_MAX) -> None:
+        self.by_pair: dict[tuple[str, str], TopicLag] = {}
+        self._pairs_max = pairs_max
+
+    def add(self, lag: PartitionLag) -> None:
+        """Add the lag of one partition."""
         pair = (lag.committed.group_id, lag.committed.place.topic)
-        if pair not in found and len(found) >= pairs_max:
+        if pair not in self.by_pair and len(self.by_pair) >= self._pairs_max:
             pair = OTHERS
-        known = found.get(pair)
-        found[pair] = TopicLag(lag.records, lag.records, lag.seconds) if known is None else known.plus(lag)
-    return found
+        known = self.by_pair.get(pair)
+        self.by_pair[pair] = TopicLag(lag.records, lag.records, lag.seconds) if known is None else known.plus(lag)

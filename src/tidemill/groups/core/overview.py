@@ -54,11 +54,12 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupSize(NamedTuple):
-    """The state of a group and the number of its members."""
+    """The state of a group and the number of its members. Every rebalance increases the generation."""
 
     group_id: str
     state: str
     members: int
+    generation: int
 
 
 class Overview(NamedTuple):
@@ -87,20 +88,21 @@ def offsets_of(shard: Shard) -> Iterator[SeenOffset]:
 
 
 def committed_of(shard: Shard) -> Iterator[CommittedOffset]:
-    """Yield every committed offset without its details."""
-    for group_id in shard.offsets.groups():
-        for place, value in shard.offsets.of_group(group_id).items():
+    """Yield every committed offset without its details. The shard may change between two of them."""
+    for group_id in list(shard.offsets.groups()):
+        for place, value in list(shard.offsets.of_group(group_id).items()):
             yield CommittedOffset(group_id, place, value.offset)
 
 
 def sizes_of(shard: Shard) -> Iterator[GroupSize]:
-    """Yield the state of every group; one that only has offsets is empty."""
-    for group_id in shard.group_ids():
+    """Yield the state of every group; one that only has offsets is empty. The shard may change between two of them."""
+    for group_id in list(shard.group_ids()):
         group = shard.groups.get(group_id)
         if group is None:
-            yield GroupSize(group_id, ClassicState.EMPTY, 0)
+            yield GroupSize(group_id, ClassicState.EMPTY, 0, 0)
         else:
-            yield GroupSize(group_id, group.state, len(group.members))
+            generation = group.generation if isinstance(group, ClassicGroup) else group.epoch
+            yield GroupSize(group_id, group.state, len(group.members), generation)
 
 
 def _classic(group: ClassicGroup) -> Iterator[SeenMember]:

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.peer_access import peer_access
-from tidemill.broker.prometheus import exposition, registry_of
+from tidemill.broker.prometheus import MetricsPage
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -94,7 +94,7 @@ class Documents:
         self._broker = broker
         self._facts = facts
         self._logins = logins
-        self._registry = registry_of(broker.metrics, broker.partitions)
+        self._metrics = MetricsPage(broker.metrics)
 
     async def front(self, _: Request, client: HttpClient) -> Response:
         """`GET /`."""
@@ -118,7 +118,7 @@ class Documents:
             reason = f"detail={detail[:PATH_SHOWN_CHARS]} is unknown; leave it out, or use detail={DETAIL_PARTITION}"
             return problem(request.url.path, 400, reason)
         by_partition = detail == DETAIL_PARTITION
-        text = await exposition(self._registry, self._broker.metrics, by_partition=by_partition)
+        text = await self._metrics.text(by_partition=by_partition)
         return Response(text, media_type=METRICS_TYPE)
 
     async def style(self, _: Request, __: HttpClient) -> Response:

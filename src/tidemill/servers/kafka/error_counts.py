@@ -8,6 +8,7 @@ from tidemill.model.errors import (
     BY_CODE,
     GroupIdNotFound,
     MemberIdRequired,
+    RebalanceInProgress,
     UnknownServerError,
     UnsupportedVersion,
 )
@@ -16,6 +17,7 @@ SERVER = "kafka"
 EXPECTED_REFUSALS: dict[str, frozenset[int]] = {
     "ApiVersions": frozenset({UnsupportedVersion.code}),  # a newer client tries its own version first
     "JoinGroup": frozenset({MemberIdRequired.code}),  # the first request of a member gets its id this way
+    "Heartbeat": frozenset({RebalanceInProgress.code}),  # members learn this way that they have to join again
     # Clients describe a group of unknown type with one API and then with the other.
     "DescribeGroups": frozenset({GroupIdNotFound.code}),
     "ConsumerGroupDescribe": frozenset({GroupIdNotFound.code}),

@@ -104,6 +104,11 @@ class Partition:
         return self._log.size_bytes
 
     @property
+    def segment_count(self) -> int:
+        """Segments of the log."""
+        return len(self._log.segments())
+
+    @property
     def failed(self) -> BaseException | None:
         """Why the partition is fenced, if it is."""
         return self._log.failed

@@ -1,12 +1,21 @@
 """The lag of a group in a topic is the sum, and the largest, over its partitions."""
 
-from tidemill.groups.core.lag import OTHERS, PartitionLag, TopicLag, topic_lags
+from collections.abc import Iterable
+
+from tidemill.groups.core.lag import OTHERS, PAIRS_MAX, PartitionLag, TopicLag, TopicLags
 from tidemill.groups.core.overview import CommittedOffset
 from tidemill.model.topics import TopicPartition
 
 
 def lag(group: str, topic: str, partition: int, records: int, seconds: float | None) -> PartitionLag:
     return PartitionLag(CommittedOffset(group, TopicPartition(topic, partition), 0), records, seconds)
+
+
+def topic_lags(lags: Iterable[PartitionLag], pairs_max: int = PAIRS_MAX) -> dict[tuple[str, str], TopicLag]:
+    found = TopicLags(pairs_max)
+    for each in lags:
+        found.add(each)
+    return found.by_pair
 
 
 def test_sum_and_largest() -> None:
