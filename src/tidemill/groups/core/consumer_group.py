@@ -55,6 +55,10 @@ class MemberState(IntEnum):
     WAITING = 2  # other members have not yet given up some of its partitions
 
 
+NEW_MEMBER = CurrentValue(0, 0, MemberState.STABLE, NO_PARTITIONS, NO_PARTITIONS)
+"""A member before its first step, which has no entry of its own."""
+
+
 @dataclass(slots=True)
 class Revocation:
     """The time by which a member must have given up its partitions."""

@@ -17,7 +17,14 @@ from uuid import UUID
 
 from tidemill.groups.core.assignors import SERVER_ASSIGNORS, choose_assignor
 from tidemill.groups.core.catalog import TopicCatalog
-from tidemill.groups.core.consumer_group import ConsumerGroup, MemberState, TopicView, digest_topics, reconcile
+from tidemill.groups.core.consumer_group import (
+    NEW_MEMBER,
+    ConsumerGroup,
+    MemberState,
+    TopicView,
+    digest_topics,
+    reconcile,
+)
 from tidemill.groups.core.entries import (
     NO_PARTITIONS,
     ClassicMember,
@@ -50,8 +57,6 @@ from tidemill.model.errors import (
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_FOR_A_WHILE_EPOCH = -2  # a static member that will return
-
-NEW_MEMBER = CurrentValue(0, 0, MemberState.STABLE, NO_PARTITIONS, NO_PARTITIONS)
 
 
 class HeartbeatRequest(NamedTuple):

@@ -4,12 +4,10 @@ from typing import NamedTuple
 
 from tidemill.groups.core.assignors import choose_assignor
 from tidemill.groups.core.classic_group import ClassicGroup, ClassicState
-from tidemill.groups.core.consumer_group import ConsumerGroup
-from tidemill.groups.core.entries import NO_PARTITIONS, CurrentValue, MemberValue, Partitions
+from tidemill.groups.core.consumer_group import NEW_MEMBER, ConsumerGroup
+from tidemill.groups.core.entries import NO_PARTITIONS, MemberValue, Partitions
 from tidemill.groups.core.shard import Shard
 from tidemill.model.errors import GroupIdNotFound
-
-_UNKNOWN = CurrentValue(0, 0, 0, NO_PARTITIONS, NO_PARTITIONS)
 
 
 class DescribedMember(NamedTuple):
@@ -84,7 +82,7 @@ def describe_consumers(shard: Shard, group_id: str) -> DescribedConsumerGroup:
         raise GroupIdNotFound(f"consumer group {group_id} does not exist")
     members = []
     for member_id, about in group.members.items():
-        current = group.current.get(member_id, _UNKNOWN)
+        current = group.current.get(member_id, NEW_MEMBER)
         target = group.targets.get(member_id, NO_PARTITIONS)
         members.append(DescribedConsumer(member_id, current.epoch, about, current.assigned, target))
     assignor = choose_assignor(about.server_assignor for about in group.members.values())

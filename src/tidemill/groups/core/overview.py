@@ -6,15 +6,13 @@ from uuid import UUID
 
 from tidemill.groups.core.assignors import choose_assignor
 from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
-from tidemill.groups.core.consumer_group import ConsumerGroup
-from tidemill.groups.core.entries import NO_PARTITIONS, CurrentValue
+from tidemill.groups.core.consumer_group import NEW_MEMBER, ConsumerGroup
 from tidemill.groups.core.shard import Shard
 from tidemill.groups.core.subscriptions import read_assignment
 from tidemill.model.topics import TopicPartition
 
 NameOf = Callable[[UUID], str | None]
 """Maps a topic id to the name, if the topic exists."""
-_UNKNOWN = CurrentValue(0, 0, 0, NO_PARTITIONS, NO_PARTITIONS)
 
 
 class SeenMember(NamedTuple):
@@ -132,7 +130,7 @@ def _assignment(blob: bytes) -> Mapping[str, list[int]]:
 def _consumers(group: ConsumerGroup, name_of: NameOf) -> Iterator[SeenMember]:
     assignor = choose_assignor(about.server_assignor for about in group.members.values())
     for member_id, about in group.members.items():
-        current = group.current.get(member_id, _UNKNOWN)
+        current = group.current.get(member_id, NEW_MEMBER)
         timeout_ms = about.classic.session_timeout_ms if about.classic else group.limits.consumer_session_timeout_ms
         assigned: dict[str, list[int]] = {}
         for topic_id, index in sorted(current.assigned, key=str):
