@@ -26,7 +26,7 @@ from random import Random
 
 from benchmarks.machine import describe
 from tests.mutants.mutations import Mutation, mutations
-from tests.mutants.targets import is_target, package_tests, stages
+from tests.mutants.targets import is_compiled, is_target, package_tests, stages
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
@@ -107,7 +107,7 @@ class MutantTree:
             bytecode.unlink()
             place.write_text(mutant.mutation.apply(source))
             for files in stages(tests, mutant.module, self._root):
-                if (code := self._pytest(files, limit)) != PASSED:
+                if (code := self._pytest(files, limit, compiles=is_compiled(mutant.module))) != PASSED:
                     break
         finally:
             place.write_text(source)
@@ -126,14 +126,14 @@ class MutantTree:
             self._seconds[tests] = time.monotonic() - began
         return self._seconds[tests]
 
-    def _pytest(self, tests: Iterable[str], limit_s: float) -> int | None:
-        """The exit code of pytest, or None when it took too long."""
+    def _pytest(self, tests: Iterable[str], limit_s: float, *, compiles: bool = False) -> int | None:
+        """The exit code of pytest, or None when it took too long. `compiles`: the kernels are other ones."""
         options = ["-x", "-q", "--no-header", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             started = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *options, f"--basetemp={scratch}/pytest", *tests],
                 cwd=self._root,
-                env=self._environment(scratch),
+                env=self._environment(scratch, compiles=compiles),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
@@ -145,12 +145,13 @@ class MutantTree:
             finally:
                 self._end(started)
 
-    def _environment(self, scratch: str) -> dict[str, str]:
-        # Compiled kernels are cached by the time of one file, but contain code of several: each mutant has its own.
+    def _environment(self, scratch: str, *, compiles: bool) -> dict[str, str]:
+        # Compiled kernels are cached by the time of one file, but contain code of several: a mutant that may change
+        # them has its own cache.
         return os.environ | {
             "PYTHONPATH": os.pathsep.join([str(self._source), str(self._root)]),
             "PYTHONDONTWRITEBYTECODE": "",  # pytest keeps its compiled tests
-            "NUMBA_CACHE_DIR": f"{scratch}/numba",
+            "NUMBA_CACHE_DIR": f"{scratch if compiles else self._folder}/numba",
             "HYPOTHESIS_STORAGE_DIRECTORY": f"{scratch}/hypothesis",
         }
 

@@ -15,6 +15,9 @@ TESTS: dict[str, tuple[str, ...]] = {
 }
 """The tests of a package that has more than `tests/unit/<package>`."""
 
+COMPILED = ("tidemill/records/arrow/", "tidemill/records/header.py")
+"""Modules whose values are part of compiled kernels."""
+
 
 def is_target(module: PurePosixPath) -> bool:
     """Whether a module, by its path below `src`, is mutated: cores, records, wire and the parallel consumer."""
@@ -28,6 +31,11 @@ def package_tests(module: PurePosixPath) -> tuple[str, ...]:
     """Files and folders with the tests of a module's package."""
     package = module.parts[1]
     return TESTS.get(package, (f"tests/unit/{package}",))
+
+
+def is_compiled(module: PurePosixPath) -> bool:
+    """Whether a change of the module changes compiled kernels."""
+    return str(module).startswith(COMPILED)
 
 
 def stages(tests: Iterable[str], module: PurePosixPath, root: Path) -> list[list[str]]:

@@ -1,11 +1,12 @@
 """Which modules are mutated, by which tests, and which mutants are named equivalent."""
 
+import re
 from pathlib import Path, PurePosixPath
 
 import pytest
 from tests.mutants.mutations import mutations
 from tests.mutants.run import EQUIVALENT, ROOT, Mutant, Report, equivalent_keys
-from tests.mutants.targets import TESTS, is_target, package_tests, stages
+from tests.mutants.targets import TESTS, is_compiled, is_target, package_tests, stages
 
 SOURCE = ROOT / "src"
 
@@ -48,6 +49,14 @@ def test_tests_of_the_module_run_first(tmp_path: Path) -> None:
     found = stages(("unit", "test_c.py"), PurePosixPath("tidemill/wire/schema.py"), tmp_path)
     assert found == [["unit/test_b.py", "unit/test_schema_limits.py", "test_c.py"], ["unit/test_a.py"]]
     assert stages(("test_c.py",), PurePosixPath("tidemill/wire/schema.py"), tmp_path) == [["test_c.py"]]
+
+
+def test_modules_that_the_kernels_import_have_a_cache_of_their_own() -> None:
+    kernels = list((SOURCE / "tidemill/records/arrow/compiled").glob("*.py"))
+    imported = {name for file in kernels for name in re.findall(r"^from (tidemill\S+)", file.read_text(), re.MULTILINE)}
+    assert len(imported) > 3
+    assert all(is_compiled(PurePosixPath(name.replace(".", "/") + ".py")) for name in imported)
+    assert not is_compiled(PurePosixPath("tidemill/records/read.py"))
 
 
 def test_equivalent_mutants_are_named_with_a_reason() -> None:
