@@ -1,0 +1,59 @@
+"""Schemathesis calls every operation of the API with valid and invalid input, and compares the answers with the schema.
+
+Streams of events do not end, so they are left out here.
+"""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import schemathesis
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tidemill.servers.http.api.openapi import openapi_document
+from tidemill.testing import Broker
+
+EXAMPLES = 6
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+TIMEOUT_S = 20
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        for future in admin.create_topics([NewTopic("orders", 2)]).values():
+            future.result(10)
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+        producer.produce("orders", b"value", b"key")
+        producer.flush(10)
+        yield running
+
+
+schema = schemathesis.openapi.from_dict(openapi_document()).exclude(path_regex="/events$")
+
+
+@schema.parametrize()
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+def test_answers_agree_with_the_schema(case: schemathesis.Case, broker: Broker) -> None:
+    case.call_and_validate(base_url=broker.http, checks=CHECKS, timeout=TIMEOUT_S)
+
+
+def test_the_broker_still_answers(broker: Broker) -> None:
+    found = httpx.get(f"{broker.http}/api/v1/topics", params={"search": "orders"}).json()
+    assert [each["topic"] for each in found["topics"]] == ["orders"]
