@@ -1,1 +1,337 @@
+// The behaviour of the console: forms that call the API, dialogs, live parts, keyboard, theme. Text from the server is
+// put into the page as text only. Scripts of single pages use `tidemill.api("GET", "/api/v1/topics")` and the others
+// that it returns.
 "use strict";
+
+window.tidemill = (() => {
+  const TOAST_MS = 6000;
+  const LIVE_S = 5;
+  const CHORD_MS = 1200;
+  const MESSAGE = "message";
+
+  /* The API. */
+
+  class ApiError extends Error {}
+
+  /** Send a request to the API. Returns the document, or null for an answer without one. */
+  async function api(method, path, body) {
+    const headers = { accept: "application/json" };
+    const token = document.querySelector('meta[name="form-token"]').content;
+    if (token) headers["x-csrf-token"] = token;
+    if (body !== undefined) headers["content-type"] = "application/json";
+    let answer;
+    try {
+      answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    } catch {
+      throw new ApiError("The broker does not answer. Check that it is running, and try again.");
+    }
+    if (answer.status === 401) {
+      location.assign("/login");
+      throw new ApiError("The session has ended. Log in again.");
+    }
+    if (!answer.ok) throw new ApiError(await reasonOf(answer));
+    const type = answer.headers.get("content-type") || "";
+    return answer.status === 204 || !type.startsWith("application/json") ? null : answer.json();
+  }
+
+  async function reasonOf(answer) {
+    const text = await answer.text();
+    try {
+      return JSON.parse(text).error || text;
+    } catch {
+      return text.trim() || `The broker answers with status ${answer.status}.`;
+    }
+  }
+
+  /* Elements. */
+
+  /** Make an element. Children are nodes or text. */
+  function element(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  /** Show one line at the edge of the page. Errors stay until they are closed. */
+  function toast(text, tone = "ok") {
+    const close = element("button", { type: "button", class: "plain", "aria-label": "Close" }, "×");
+    const shown = element("div", { class: `toast ${tone}` }, element("p", {}, text), close);
+    close.addEventListener("click", () => shown.remove());
+    document.getElementById("toasts").append(shown);
+    if (tone !== "bad") setTimeout(() => shown.remove(), TOAST_MS);
+  }
+
+  function problemOf(error) {
+    return error instanceof ApiError ? error.message : String(error);
+  }
+
+  /* Forms that call the API. */
+
+  function valueOf(field) {
+    const kind = field.dataset.kind || (field.type === "number" ? "number" : field.type === "checkbox" ? "boolean" : "text");
+    if (kind === "boolean") return field.checked;
+    const text = field.value;
+    if (text === "" && !("keepsEmpty" in field.dataset)) return undefined;
+    if (kind === "number") return Number(text);
+    if (kind === "list") return text.split(/[\n,]/).map((each) => each.trim()).filter((each) => each !== "");
+    if (kind === "json") return JSON.parse(text);
+    return text;
+  }
+
+  /** The fields of a form as a document. A dotted name makes a document inside. Radio buttons that are off are left out. */
+  function documentOf(form) {
+    const made = {};
+    for (const field of form.elements) {
+      if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
+      const value = valueOf(field);
+      if (value === undefined) continue;
+      const names = field.name.split(".");
+      const last = names.pop();
+      let inside = made;
+      for (const name of names) inside = Object.hasOwn(inside, name) ? inside[name] : (inside[name] = {});
+      inside[last] = value;
+    }
+    return made;
+  }
+
+  /** Replace `{field}` in a template by the values of the document, which loses those fields. */
+  function filled(template, values, taken) {
+    return template.replace(/\{(\w+)\}/g, (_, name) => {
+      taken.add(name);
+      return encodeURIComponent(values[name] ?? "");
+    });
+  }
+
+  async function send(form) {
+    const [method, template] = form.dataset.api.split(" ", 2);
+    let made;
+    try {
+      made = documentOf(form);
+    } catch (error) {
+      throw new ApiError(`A field is not valid JSON: ${error.message}`);
+    }
+    const taken = new Set();
+    const path = filled(template, made, taken);
+    const then = filled(form.dataset.then || "", made, new Set());
+    for (const name of taken) delete made[name];
+    const hasBody = method !== "GET" && (method !== "DELETE" || Object.keys(made).length > 0 || "body" in form.dataset);
+    const answer = await api(method, path, hasBody ? made : undefined);
+    // A script of the page may use the answer, and keep the page as it is.
+    const done = new CustomEvent("api-done", { detail: answer, bubbles: true, cancelable: true });
+    if (!form.dispatchEvent(done)) return;
+    finished(form.dataset.message || "Done.", then);
+  }
+
+  /** Load the page again, or another one, and show a message there. */
+  function finished(message, then = "") {
+    try {
+      sessionStorage.setItem(MESSAGE, message);
+    } catch {
+      // Without storage there is no message.
+    }
+    if (then) location.assign(then);
+    else location.reload();
+  }
+
+  async function submitted(event) {
+    const form = event.target;
+    if (!form.dataset.api) return;
+    event.preventDefault();
+    const shown = form.querySelector(".form-problem");
+    const buttons = [...form.querySelectorAll("button:not([type=button])")];
+    if (shown) shown.hidden = true;
+    for (const each of buttons) each.disabled = true;
+    form.setAttribute("aria-busy", "true");
+    try {
+      await send(form);
+    } catch (error) {
+      if (shown) {
+        shown.textContent = problemOf(error);
+        shown.hidden = false;
+      } else {
+        toast(problemOf(error), "bad");
+      }
+    }
+    form.removeAttribute("aria-busy");
+    for (const each of buttons) each.disabled = false;
+    checkConfirmation(form);
+  }
+
+  function checkConfirmation(form) {
+    if (!form || !("confirmText" in form.dataset)) return;
+    const typed = form.querySelector("[data-confirm]").value;
+    const button = form.querySelector("button:not([type=button])");
+    button.disabled = typed !== form.dataset.confirmText;
+  }
+
+  /* Dialogs. */
+
+  function openDialog(id) {
+    const dialog = document.getElementById(id);
+    if (!dialog || dialog.open) return;
+    for (const form of dialog.querySelectorAll("form")) checkConfirmation(form);
+    dialog.showModal();
+    const first = dialog.querySelector("[autofocus], input:not([type=hidden]), select, textarea");
+    if (first) first.focus();
+  }
+
+  async function clicked(event) {
+    const target = event.target.closest("[data-open], [data-close], [data-copy], [data-theme-toggle]");
+    if (!target) return;
+    if ("open" in target.dataset) openDialog(target.dataset.open);
+    if ("close" in target.dataset) target.closest("dialog").close();
+    if ("themeToggle" in target.dataset) switchTheme();
+    if ("copy" in target.dataset) await copy(target.dataset.copy);
+  }
+
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      toast("Copied.");
+    } catch {
+      toast("The browser does not allow copying here. Select the text, and copy it with the keyboard.", "bad");
+    }
+  }
+
+  function switchTheme() {
+    const root = document.documentElement;
+    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = isDark ? "light" : "dark";
+    try {
+      localStorage.setItem("theme", root.dataset.theme);
+    } catch {
+      // The choice holds for this page.
+    }
+  }
+
+  /* Live parts: the page is loaded again, and the parts with data-live are replaced by what it has now. */
+
+  function isInUse(part) {
+    if (part.querySelector("dialog[open]")) return true;
+    const focused = document.activeElement;
+    return focused !== null && focused !== document.body && part.contains(focused);
+  }
+
+  async function refresh(path, parts) {
+    const answer = await fetch(path, { headers: { accept: "text/html" } });
+    if (answer.redirected && new URL(answer.url).pathname === "/login") location.assign("/login");
+    if (!answer.ok) return;
+    const loaded = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of parts) {
+      const made = loaded.getElementById(part.id);
+      if (made === null || isInUse(part)) continue;
+      const opened = [...part.querySelectorAll("details[open][id]")].map((each) => each.id);
+      const scrolled = [...part.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+      part.replaceChildren(...document.importNode(made, true).childNodes);
+      for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+      part.querySelectorAll(".scroll").forEach((each, number) => { each.scrollLeft = scrolled[number] || 0; });
+    }
+    showTimes();
+  }
+
+  function startLive() {
+    const groups = new Map();
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const path = part.dataset.live || location.pathname + location.search;
+      const seconds = Number(part.dataset.liveS) || LIVE_S;
+      const key = `${seconds} ${path}`;
+      if (!groups.has(key)) groups.set(key, { path, seconds, parts: [] });
+      groups.get(key).parts.push(part);
+    }
+    for (const { path, seconds, parts } of groups.values()) {
+      const again = async () => {
+        try {
+          if (!document.hidden) await refresh(path, parts);
+        } catch {
+          // The broker does not answer now. The next time may be better.
+        }
+        setTimeout(again, seconds * 1000);
+      };
+      setTimeout(again, seconds * 1000);
+    }
+  }
+
+  /** Server-sent events as documents. The browser connects again by itself when a stream ends. Returns a function that
+   *  closes it. */
+  function events(path, onDocument, onState = () => {}) {
+    const source = new EventSource(path);
+    source.addEventListener("message", (event) => onDocument(JSON.parse(event.data)));
+    source.addEventListener("open", () => onState("open"));
+    source.addEventListener("error", () => onState(source.readyState === EventSource.CLOSED ? "closed" : "connecting"));
+    return () => source.close();
+  }
+
+  /* Times. */
+
+  const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+
+  function relativeTime(timeMs, nowMs = Date.now()) {
+    const seconds = (timeMs - nowMs) / 1000;
+    const [unit, size] = UNITS.find(([, each]) => Math.abs(seconds) >= each) || UNITS.at(-1);
+    return relative.format(Math.trunc(seconds / size), unit);
+  }
+
+  function showTimes() {
+    for (const each of document.querySelectorAll("time[data-time-ms]")) {
+      each.textContent = relativeTime(Number(each.dataset.timeMs));
+    }
+  }
+
+  /* The keyboard. */
+
+  let chordUntil = 0;
+
+  function pressed(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+    if (Date.now() < chordUntil) {
+      chordUntil = 0;
+      const link = document.querySelector(`.pages a[data-key="${CSS.escape(event.key)}"]`);
+      if (link) {
+        event.preventDefault();
+        link.click();
+      }
+      return;
+    }
+    if (event.key === "g") chordUntil = Date.now() + CHORD_MS;
+    if (event.key === "?") openDialog("shortcuts");
+    const search = document.querySelector("[data-search]");
+    if (event.key === "/" && search) {
+      event.preventDefault();
+      search.focus();
+      search.select();
+    }
+  }
+
+  function showMessage() {
+    try {
+      const message = sessionStorage.getItem(MESSAGE);
+      sessionStorage.removeItem(MESSAGE);
+      if (message) toast(message);
+    } catch {
+      // Storage is off in this browser.
+    }
+  }
+
+  function start() {
+    document.addEventListener("submit", submitted);
+    document.addEventListener("click", clicked);
+    document.addEventListener("keydown", pressed);
+    document.addEventListener("input", (event) => checkConfirmation(event.target.closest("form[data-confirm-text]")));
+    // A select or a checkbox with this attribute sends its form at once.
+    document.addEventListener("change", (event) => {
+      if ("autoSubmit" in event.target.dataset) event.target.form.requestSubmit();
+    });
+    document.querySelector('.pages a[aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    showMessage();
+    showTimes();
+    startLive();
+    setInterval(showTimes, 15_000);
+  }
+
+  start();
+  return { api, element, toast, problemOf, events, documentOf, finished, openDialog, relativeTime, showTimes };
+})();
+
