@@ -19,8 +19,9 @@ from tidemill.timelines.core.lease import (
     Extend,
     LeaseGrant,
     Move,
-    MoveToDeadLetters,
+    MoveToTimeline,
     Release,
+    dead_letter_origin,
     decide,
     take,
 )
@@ -327,7 +328,7 @@ async def test_a_spent_message_is_buried_in_one_step(store: TimelineStore) -> No
     await store.govern(MakeReady("dead"))
     await store.schedule("line", [new("a", key=b"k")])
     lease = await leased(store, "a")
-    move = MoveToDeadLetters(lease.seq, lease.token, "dead")
+    move = MoveToTimeline(lease.seq, lease.token, "dead")
     assert await store.settle("line", [move], now_ms=NOW) == [CommandOutcome.STALE]  # the lease is live
     ended = lease.until_ms
     assert await store.settle("line", [move, move], now_ms=ended) == [CommandOutcome.DONE, CommandOutcome.MISSING]
@@ -336,7 +337,55 @@ async def test_a_spent_message_is_buried_in_one_step(store: TimelineStore) -> No
     assert (dead.due_ms, dead.attempts, dead.holder, dead.key, dead.body) == (ended, 0, None, b"k", b"a")
     assert dead.id == f"a@line.{lease.seq}"
     with pytest.raises(errors.UnknownTimeline):
-        await store.settle("line", [MoveToDeadLetters(lease.seq, 9, "nowhere")], now_ms=ended)
+        await store.settle("line", [MoveToTimeline(lease.seq, 9, "nowhere")], now_ms=ended)
+
+
+async def test_a_dead_letter_returns_under_its_old_id(store: TimelineStore) -> None:
+    await store.govern(Create("dead"))
+    await store.govern(MakeReady("dead"))
+    await store.schedule("line", [new("a", key=b"k"), new("b")])
+    ended = NOW + 1000
+    for lease in (await leased(store, "a"), await leased(store, "b")):
+        await store.settle("line", [MoveToTimeline(lease.seq, lease.token, "dead")], now_ms=ended)
+    first, second = await everything(store, line="dead", now_ms=ended)
+    origin = dead_letter_origin(first.id)
+    assert origin == ("line", "a")
+    back = MoveToTimeline(first.seq, first.version, "line", "a")
+    later = ended + 5
+    assert await store.settle("dead", [back, back], now_ms=later) == [CommandOutcome.DONE, CommandOutcome.MISSING]
+    (returned,) = await everything(store, now_ms=later)
+    assert (returned.id, returned.due_ms, returned.attempts, returned.key, returned.body) == ("a", later, 0, b"k", b"a")
+    also = MoveToTimeline(second.seq, second.version, "line", "a")  # this id is in use there now
+    assert await store.settle("dead", [also], now_ms=later) == [CommandOutcome.DONE]
+    assert [one.id for one in await everything(store, now_ms=later)] == ["a", f"{second.id}@dead.{second.seq}"]
+    assert await everything(store, line="dead", now_ms=later) == []
+
+
+async def test_two_dead_letters_with_one_id_both_return(store: TimelineStore) -> None:
+    await store.govern(Create("dead"))
+    await store.govern(MakeReady("dead"))
+    ended = NOW + 1000
+    for _ in range(2):
+        await store.schedule("line", [new("a")])
+        lease = await leased(store, "a")
+        await store.settle("line", [MoveToTimeline(lease.seq, lease.token, "dead")], now_ms=ended)
+    dead = await everything(store, line="dead", now_ms=ended)
+    back = [MoveToTimeline(one.seq, one.version, "line", "a") for one in dead]
+    assert await store.settle("dead", back, now_ms=ended) == [CommandOutcome.DONE] * 2
+    assert {one.id for one in await everything(store, now_ms=ended)} == {"a", f"{dead[1].id}@dead.{dead[1].seq}"}
+
+
+async def test_the_span_of_a_timeline_ends_at_its_first_and_last_message(store: TimelineStore) -> None:
+    assert await store.span("line") is None
+    await store.schedule("line", [new("a", 50), new("b", 70), new("c", NOW)])
+    assert await store.span("line") == (50, NOW)
+    await leased(store, "c", lease_ms=500)
+    await store.settle("line", [Move("a", 60), Cancel("b")], now_ms=NOW)
+    assert await store.span("line") == (60, NOW + 500)
+    await store.settle("line", [Move("a", 9 * NOW)], now_ms=NOW)
+    assert await store.span("line") == (NOW + 500, 9 * NOW)
+    with pytest.raises(errors.UnknownTimeline):
+        await store.span("nowhere")
 
 
 @pytest.mark.parametrize(

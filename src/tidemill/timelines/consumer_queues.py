@@ -17,6 +17,7 @@ from functools import partial
 from itertools import islice
 
 from tidemill.timelines.consumer import TimelineConsumer
+from tidemill.timelines.core.buckets import BUCKETS
 from tidemill.timelines.core.message import TimedMessage
 from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, ConsumerPlace, Ranges, SharedWindows
 from tidemill.timelines.core.timeline import TimelineSettings
@@ -72,6 +73,11 @@ class ConsumerQueues:
     def backed_up(self) -> Ranges:
         """The buckets of other brokers from which consumers here take late messages."""
         return () if self._agreed is None else self._agreed.backed_up(self.consumers)
+
+    def shares(self) -> dict[str, float]:
+        """The part of the buckets that each consumer has in this window."""
+        deal = self._windows.deal
+        return {} if deal is None else {name: size / BUCKETS for name, size in deal.primary.shares().items()}
 
     def let_go(self) -> list[TimedMessage]:
         """Take the messages that were queued here and now belong to another broker."""

@@ -10,7 +10,7 @@ from functools import partial
 
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.core.lease import Claim, CommandOutcome, Complete, LeaseGrant, MoveToDeadLetters
+from tidemill.timelines.core.lease import Claim, CommandOutcome, Complete, LeaseGrant, MoveToTimeline
 from tidemill.timelines.core.message import FIND_LIMIT_MAX, Selection, TimedMessage
 from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings
 from tidemill.timelines.health import HealthMonitor
@@ -56,7 +56,7 @@ class DeadLetterRouter:
 
     async def _to_timeline(self, name: str, target: str, dead: Sequence[TimedMessage]) -> int:
         now_ms = self._clock.now_ms()
-        commands = [MoveToDeadLetters(message.seq, message.version, target) for message in dead]
+        commands = [MoveToTimeline(message.seq, message.version, target) for message in dead]
         outcomes = await self._guard.ask_store(lambda: self._store.settle(name, commands, now_ms=now_ms))
         self._arrived(target)
         return outcomes.count(CommandOutcome.DONE)

@@ -32,12 +32,14 @@ from tidemill.timelines.core.lease import (
     Complete,
     Extend,
     Move,
+    MoveToTimeline,
     Release,
     check_commands,
 )
 from tidemill.timelines.core.message import (
     BATCH_MESSAGES_MAX,
     COUNT_MAX,
+    DueSpan,
     MessageStatus,
     NewMessage,
     Scheduled,
@@ -168,6 +170,16 @@ class Dispatcher:
         """The number of consumers of the timeline, at all brokers that share it."""
         return len(self.consumers(name) if self._registry is None else self._registry.places(name))
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other brokers have the same timelines."""
+        return self._shared
+
+    def shares(self, name: str) -> dict[str, float]:
+        """The part of the messages that each consumer gets in this window, from 0 to 1, as this broker sees it."""
+        delivery = self._deliveries.get(name)
+        return {} if delivery is None else delivery.queues.shares()
+
     async def create(self, name: str, settings: TimelineSettings) -> Created:
         """Create a timeline; repeating it changes nothing."""
         created = await self._lifecycle.create(name, settings)
@@ -227,6 +239,26 @@ class Dispatcher:
             if delivery is not None and outcome is CommandOutcome.DONE:
                 delivery.moved(message_id, due_ms)
         return outcomes
+
+    async def retry(self, name: str, dead: Sequence[MoveToTimeline]) -> list[CommandOutcome]:
+        """Return dead letters of the timeline `name` to the timelines where they come from, to be delivered again."""
+        for target in {one.to for one in dead}:
+            self.timeline(target)
+        outcomes = await self._change(name, dead, "retried")
+        for target in {one.to for one in dead}:
+            self._arrived(target)
+        return outcomes
+
+    async def span(self, name: str) -> DueSpan | None:
+        """The due times of the first and of the last message."""
+        self.timeline(name)
+        return await self.guard.ask_store(lambda: self._store.span(name), reads=True)
+
+    async def count_up_to(self, name: str, selection: Selection, limit: int) -> int:
+        """The number of selected messages; reads hardly more than `limit` of them, and returns no larger number."""
+        self.timeline(name)
+        (found,) = await self._tally(name, selection, 1, limit)
+        return found
 
     async def _change(self, name: str, commands: Sequence[Command], counted_as: str) -> list[CommandOutcome]:
         self.timeline(name)

@@ -19,6 +19,7 @@ from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseG
 from tidemill.timelines.core.message import (
     COUNT_MAX,
     EVERYTHING,
+    DueSpan,
     NewMessage,
     Scheduled,
     Selection,
@@ -97,6 +98,9 @@ class TimelineStore(Protocol):
 
         A part counts up to `bar_max` and reads hardly more, so `bars * bar_max` bounds the work. Writes do not wait.
         """
+
+    async def span(self, timeline: str) -> DueSpan | None:
+        """The due times of the first and of the last message, in any state; None for an empty timeline."""
 
     async def close(self) -> None:
         """Finish accepted operations and close files and connections."""

@@ -5,22 +5,30 @@ It is the shortest complete store, so it also serves as the reference: the SQL s
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 
-from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
+from tidemill.timelines.core.changes import (
+    Change,
+    answer_schedule,
+    plan_commands,
+    plan_leases,
+    plan_schedule,
+    targets,
+    wanted_ids,
+)
 from tidemill.timelines.core.lease import (
     Claim,
     Command,
     CommandOutcome,
     LeaseGrant,
-    MoveToDeadLetters,
     check_claims,
     check_commands,
 )
 from tidemill.timelines.core.message import (
     COUNT_MAX,
     EVERYTHING,
+    DueSpan,
     MessageStatus,
     NewMessage,
     Scheduled,
@@ -170,12 +178,10 @@ class MemoryTimelineStore:
         """Apply the commands that still hold."""
         line = self._line(timeline)
         check_commands(commands, now_ms)
-        for command in commands:
-            if isinstance(command, MoveToDeadLetters):
-                self._line(command.to)
+        used = {to: [one for one in ids if one in known] for to, ids, known in self._wanted(commands)}
         numbers, ids = targets(commands)
         messages = [*line.numbered(numbers), *line.named(ids)]
-        outcomes, changes = plan_commands(timeline, messages, commands, now_ms)
+        outcomes, changes = plan_commands(timeline, messages, commands, now_ms, used)
         self._write(line, changes)
         return outcomes
 
@@ -192,6 +198,11 @@ class MemoryTimelineStore:
         ranges = bar_ranges(selection, now_ms, bars)
         return [min(count, bar_max) for count in self._line(timeline).count(selection, now_ms, ranges)]
 
+    async def span(self, timeline: str) -> DueSpan | None:
+        """The due times of the first and of the last message."""
+        order = self._line(timeline).order
+        return DueSpan(order[0][0], order[-1][0]) if order else None
+
     async def close(self) -> None:
         """Drop everything."""
         self._timelines.clear()
@@ -200,6 +211,9 @@ class MemoryTimelineStore:
         line = self._timelines.get(name)
         usable(line.timeline if line else None, name)
         return self._timelines[name]
+
+    def _wanted(self, commands: Sequence[Command]) -> list[tuple[str, list[str], Mapping[str, int]]]:
+        return [(to, ids, self._line(to).seq_of) for to, ids in wanted_ids(commands).items()]
 
     def _keep(self, line: _MemoryTimeline, new: NewMessage) -> int:
         seq = next(self._numbers)

@@ -24,7 +24,7 @@ class TimelineStats:
     """The statistics of one timeline since the broker started."""
 
     messages: Counter[str] = field(default_factory=Counter)
-    """By operation: scheduled, cancelled, moved, leased, extended, released, completed, dead."""
+    """By operation: scheduled, cancelled, moved, leased, extended, released, completed, dead, retried."""
     errors: Counter[str] = field(default_factory=Counter)
     """Rejected operations, by the class of the error."""
     leased_bytes: int = 0

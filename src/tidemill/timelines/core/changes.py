@@ -5,7 +5,7 @@ transaction. Each write requires that the message is still at the version that w
 effect in their order, also when two of them refer to the same message.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.timelines.core.lease import (
@@ -15,7 +15,7 @@ from tidemill.timelines.core.lease import (
     CommandOutcome,
     LeaseGrant,
     Move,
-    MoveToDeadLetters,
+    MoveToTimeline,
     dead_letter_id,
     decide,
     take,
@@ -87,10 +87,27 @@ def targets(commands: Sequence[Command]) -> tuple[list[int], list[str]]:
     return numbers, ids
 
 
+def wanted_ids(commands: Sequence[Command]) -> dict[str, list[str]]:
+    """The ids that commands want to use in other timelines, by timeline; sorted, so that stores lock in one order."""
+    wanted: dict[str, list[str]] = {one.to: [] for one in commands if isinstance(one, MoveToTimeline)}
+    for command in commands:
+        if isinstance(command, MoveToTimeline) and command.id:
+            wanted[command.to].append(command.id)
+    return dict(sorted(wanted.items()))
+
+
 def plan_commands(
-    timeline: str, messages: Iterable[TimedMessage], commands: Sequence[Command], now_ms: int
+    timeline: str,
+    messages: Iterable[TimedMessage],
+    commands: Sequence[Command],
+    now_ms: int,
+    used: Mapping[str, Collection[str]],
 ) -> tuple[list[CommandOutcome], list[Change]]:
-    """The outcome of each command, and the changes of all commands together."""
+    """The outcome of each command, and the changes of all commands together.
+
+    `used`: those of the `wanted_ids` that messages of these timelines have.
+    """
+    taken = {name: set(ids) for name, ids in used.items()}
     there = {message.seq: message for message in messages}
     seq_of = {message.id: message.seq for message in there.values()}
     changes: dict[int, Change] = {}
@@ -104,9 +121,12 @@ def plan_commands(
             continue
         del there[seq]
         target = timeline
-        if isinstance(command, MoveToDeadLetters) and after is not None:
+        if isinstance(command, MoveToTimeline) and after is not None:
             target = command.to
-            after = after._replace(id=dead_letter_id(timeline, after.id, seq))
+            there_used = taken.setdefault(target, set())
+            is_free = bool(command.id) and command.id not in there_used
+            after = after._replace(id=command.id if is_free else dead_letter_id(timeline, after.id, seq))
+            there_used.add(after.id)
         elif after is not None:
             there[seq] = after
         first = changes.get(seq)

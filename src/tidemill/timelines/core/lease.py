@@ -98,15 +98,27 @@ class Move(NamedTuple):
     group: str = ""
 
 
-class MoveToDeadLetters(NamedTuple):
-    """The attempts are used up: move the message, seen at `version`, to the timeline `to`, due at once."""
+class MoveToTimeline(NamedTuple):
+    """Move the message, seen at `version`, to the timeline `to`, due at once: as a dead letter, or to try again."""
 
     seq: int
     version: int
     to: str
+    id: str = ""
+    """The id that it gets there if no message there has it; otherwise `dead_letter_id`."""
 
 
-Command = Complete | Release | Extend | Cancel | Move | MoveToDeadLetters
+class DeadLetterOrigin(NamedTuple):
+    """The first `DEAD_LETTER_NAME_CHARS_MAX` characters of a timeline's name, and the id that a dead letter had there.
+
+    The id is empty when it may have been cut.
+    """
+
+    timeline: str
+    id: str
+
+
+Command = Complete | Release | Extend | Cancel | Move | MoveToTimeline
 
 
 class CommandOutcome(Enum):
@@ -160,6 +172,8 @@ def check_commands(commands: Sequence[Command], now_ms: int) -> None:
             case Cancel(message_id, group):
                 check_id(message_id)
                 check_group(group)
+            case MoveToTimeline(_, _, _, message_id) if message_id:
+                check_id(message_id)
             case _:
                 pass
 
@@ -199,7 +213,7 @@ def decide(message: TimedMessage | None, command: Command, now_ms: int) -> tuple
             if message.holder is not None and message.due_ms > now_ms:
                 return CommandOutcome.LEASED, None
             return CommandOutcome.DONE, _owned(message, command)
-        case MoveToDeadLetters(_, version, _):
+        case MoveToTimeline(_, version, _, _):
             if message.version != version or message.due_ms > now_ms:
                 return CommandOutcome.STALE, None
             return CommandOutcome.DONE, _dead(message, now_ms)
@@ -209,6 +223,15 @@ def dead_letter_id(timeline: str, message_id: str, seq: int) -> str:
     """The id of a message in the dead-letter timeline: readable, and unique because a seq is never reused."""
     origin = f"@{timeline[:DEAD_LETTER_NAME_CHARS_MAX]}.{seq}"
     return message_id[: ID_CHARS_MAX - len(origin)] + origin
+
+
+def dead_letter_origin(message_id: str) -> DeadLetterOrigin | None:
+    """Where a dead letter comes from, by its id; None for an id that `dead_letter_id` has not made."""
+    before, mark, origin = message_id.rpartition("@")
+    timeline, dot, seq = origin.rpartition(".")
+    if not (mark and dot and timeline) or not (seq.isascii() and seq.isdigit()):
+        return None
+    return DeadLetterOrigin(timeline, before if len(message_id) < ID_CHARS_MAX else "")
 
 
 def _check_length(length: int) -> None:

@@ -84,6 +84,13 @@ class TimelinePosition(NamedTuple):
     seq: int
 
 
+class DueSpan(NamedTuple):
+    """The due times of the first and of the last message of a timeline."""
+
+    first_ms: int
+    last_ms: int
+
+
 class Selection(NamedTuple):
     """The messages that `find` and `tally` cover: due times in [start_ms, end_ms), and the other given conditions."""
 

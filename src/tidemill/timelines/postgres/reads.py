@@ -8,6 +8,7 @@ import asyncpg
 from tidemill.timelines.core.message import (
     COUNT_MAX,
     FIND_BYTES_MAX,
+    DueSpan,
     MessageStatus,
     Selection,
     TimedMessage,
@@ -132,6 +133,19 @@ async def tally(
     )
     counted = f"SELECT {counts} FROM unnest({lows}, {highs}) WITH ORDINALITY AS r (low, high, bar) ORDER BY bar"  # noqa: S608 (own text; values are bound)
     return [min(bar_max, count) for (count,) in await connection.fetch(counted, *where.values)]
+
+
+async def span(connection: asyncpg.Connection, name: str) -> DueSpan | None:
+    """The due times of the first and of the last message, from the ends of the indexes."""
+    timeline = (await usable_timeline(connection, name)).number
+    sources = (*(_UNTOUCHED.format(table, _LOOKED_UP) for table in TABLES), "tidemill.changed s")
+    ends = ", ".join(
+        f"(SELECT s.due_ms FROM {source} WHERE s.timeline = $1 ORDER BY s.due_ms {order} LIMIT 1)"  # noqa: S608 (own text; values are bound)
+        for source in sources
+        for order in ("ASC", "DESC")
+    )
+    found = [due_ms for due_ms in await connection.fetchrow(f"SELECT {ends}", timeline) if due_ms is not None]
+    return DueSpan(min(found), max(found)) if found else None
 
 
 class _Where:

@@ -14,7 +14,15 @@ from typing import Any
 
 import asyncpg
 
-from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
+from tidemill.timelines.core.changes import (
+    Change,
+    answer_schedule,
+    plan_commands,
+    plan_leases,
+    plan_schedule,
+    targets,
+    wanted_ids,
+)
 from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.lease import (
     Claim,
@@ -22,7 +30,6 @@ from tidemill.timelines.core.lease import (
     CommandOutcome,
     Complete,
     LeaseGrant,
-    MoveToDeadLetters,
     check_claims,
     check_commands,
 )
@@ -116,9 +123,10 @@ _BOTH = """
 WITH new AS ({} RETURNING seq), old AS ({} RETURNING seq)
 SELECT (SELECT count(*) FROM new) + (SELECT count(*) FROM old)
 """
-_MOVE_DEAD = _BOTH.format(
+_MOVE_AWAY = _BOTH.format(
     *(f"UPDATE {table} m SET timeline = $4, id = $5 WHERE {AT.format('$1', '$3', '$2')}" for table in TABLES)  # noqa: S608 (own text; values are bound)
 )
+_USED = " UNION ALL ".join(f"SELECT id FROM {table} WHERE timeline = $1 AND id = ANY($2::text[])" for table in TABLES)  # noqa: S608 (own text; values are bound)
 _GIVEN = "(SELECT * FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, row_ms))"
 _DELETE = _BOTH.format(*(f"DELETE FROM {table} WHERE ctid = ANY({_places(table, _GIVEN)})" for table in TABLES))  # noqa: S608 (own text; values are bound)
 _PURGE = """
@@ -251,13 +259,16 @@ async def _decide(
     connection: asyncpg.Connection, timeline: TimelineInfo, commands: Sequence[Command], now_ms: int
 ) -> list[CommandOutcome]:
     """Read the messages that the commands refer to, and write the changes."""
-    dead_numbers = {}
-    for to in sorted({command.to for command in commands if isinstance(command, MoveToDeadLetters)}):
-        dead_numbers[to] = (await usable_timeline(connection, to, _NO_CHANGE)).number
+    others = {}
+    used = {}
+    for to, ids in wanted_ids(commands).items():
+        # Nothing is scheduled there meanwhile, so the ids stay free: no index covers both tables.
+        others[to] = (await usable_timeline(connection, to, _OURS if ids else _NO_CHANGE)).number
+        used[to] = [one for (one,) in await connection.fetch(_USED, others[to], ids)] if ids else []
     locked = await _locked(connection, timeline.number, *targets(commands))
     messages = await _states(connection, timeline.number, locked)
-    outcomes, changes = plan_commands(timeline.name, messages, commands, now_ms)
-    await _write(connection, timeline.number, changes, dead_numbers)
+    outcomes, changes = plan_commands(timeline.name, messages, commands, now_ms, used)
+    await _write(connection, timeline.number, changes, others)
     return outcomes
 
 
@@ -286,7 +297,7 @@ def _columns(messages: Sequence[NewMessage]) -> list[list[Any]]:
 
 
 async def _write(
-    connection: asyncpg.Connection, timeline: int, changes: Iterable[Change], dead_numbers: Mapping[str, int]
+    connection: asyncpg.Connection, timeline: int, changes: Iterable[Change], others: Mapping[str, int]
 ) -> None:
     gone, kept, dead = [], [], []
     left: dict[int, int] = {}
@@ -299,14 +310,14 @@ async def _write(
             gone.append(before.seq)
             continue
         place = (
-            timeline if now.id == before.id else dead_numbers[target],
+            timeline if now.id == before.id else others[target],
             now.bucket,
             now.due_ms,
             now.scheduled_ms,
         )
         kept.append((now.seq, *place, now.holder, now.token, now.version, now.attempts))
         if now.id != before.id:
-            dead.append((now.seq, dead_numbers[target], now.id))
+            dead.append((now.seq, others[target], now.id))
     if left:
         were = await connection.fetch(_LEAVE_CHANGED, list(left))
         if {seq: version for seq, version, _ in were} != left:
@@ -316,7 +327,7 @@ async def _write(
         rows = ((seq, row_ms[seq], *rest) for seq, *rest in kept)
         await connection.execute(_CHANGE, *map(list, zip(*rows, strict=True)))
     for seq, *moved in dead:
-        await _expect(connection, 1, _MOVE_DEAD, timeline, seq, row_ms[seq], *moved)
+        await _expect(connection, 1, _MOVE_AWAY, timeline, seq, row_ms[seq], *moved)
     if gone:
         await _expect(connection, len(gone), _DELETE, timeline, gone, [row_ms[seq] for seq in gone])
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.message import (
     COUNT_MAX,
+    EVERYTHING,
+    DueSpan,
     MessageStatus,
     Selection,
     TimedMessage,
@@ -134,6 +136,18 @@ def tally(
         found = connection.execute(statement, values)
         counts = [min(bar_max, count + more) for count, (more,) in zip(counts, found, strict=True)]
     return counts
+
+
+def span(connection: sqlite3.Connection, name: str) -> DueSpan | None:
+    """The due times of the first and of the last message: two lookups in each table."""
+    values = _values(connection, name, EVERYTHING)
+    ends = ", ".join(
+        f"(SELECT {end}(s.due_ms) FROM {one.table} WHERE {_conditions(one, EVERYTHING)})"  # noqa: S608 (own text; values are bound)
+        for one in _sources(EVERYTHING, values)
+        for end in ("min", "max")
+    )
+    found = [due_ms for due_ms in connection.execute(f"SELECT {ends}", values).fetchone() if due_ms is not None]
+    return DueSpan(min(found), max(found)) if found else None
 
 
 def fresh_blocks(connection: sqlite3.Connection) -> range:

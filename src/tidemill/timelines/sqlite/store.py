@@ -15,6 +15,7 @@ from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseG
 from tidemill.timelines.core.message import (
     COUNT_MAX,
     EVERYTHING,
+    DueSpan,
     NewMessage,
     Scheduled,
     Selection,
@@ -93,6 +94,10 @@ class SqliteStore:
         return await self._counter.do(
             lambda connection: reads.tally(connection, timeline, selection, now_ms, bars, bar_max)
         )
+
+    async def span(self, timeline: str) -> DueSpan | None:
+        """The due times of the first and of the last message."""
+        return await self._counter.do(lambda connection: reads.span(connection, timeline))
 
     async def close(self) -> None:
         """Finish accepted operations and close the file."""

@@ -15,14 +15,21 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tidemill.timelines.core.changes import Change, answer_schedule, plan_commands, plan_leases, plan_schedule, targets
+from tidemill.timelines.core.changes import (
+    Change,
+    answer_schedule,
+    plan_commands,
+    plan_leases,
+    plan_schedule,
+    targets,
+    wanted_ids,
+)
 from tidemill.timelines.core.lease import (
     Claim,
     Command,
     CommandOutcome,
     Complete,
     LeaseGrant,
-    MoveToDeadLetters,
     check_claims,
     check_commands,
 )
@@ -85,7 +92,8 @@ DELETE FROM changed WHERE seq IN (
     SELECT h.seq FROM json_each(?) AS c CROSS JOIN changed AS h ON h.seq = c.value ->> 0 AND h.version = c.value ->> 1
 )
 """
-_MOVE_DEAD = "UPDATE messages SET timeline = ?, id = ? WHERE seq = ?"
+_USED = "SELECT id FROM messages WHERE timeline = ? AND id IN (SELECT value FROM json_each(?))"
+_MOVE_AWAY = "UPDATE messages SET timeline = ?, id = ? WHERE seq = ?"
 # Completions are [seq, token].
 _HELD = "h.seq = c.value ->> 0 AND h.token = c.value ->> 1 AND h.holder IS NOT NULL AND +h.due_ms > "
 _HELD_BY_ALL = f"""
@@ -181,16 +189,21 @@ def settle(connection: sqlite3.Connection, name: str, commands: Sequence[Command
     check_commands(commands, now_ms)
     if _complete_all(connection, timeline.number, commands, now_ms):
         return [CommandOutcome.DONE] * len(commands)
-    dead_numbers = {
-        one.to: usable_timeline(connection, one.to).number for one in commands if isinstance(one, MoveToDeadLetters)
-    }
+    wanted = wanted_ids(commands)
+    others = {to: usable_timeline(connection, to).number for to in wanted}
+    used = {to: _used(connection, others[to], ids) for to, ids in wanted.items() if ids}
     numbers, ids = targets(commands)
     messages = _states(connection, _BY_SEQ, timeline.number, numbers)
     if ids:
         messages += _states(connection, _BY_ID, timeline.number, ids)
-    outcomes, changes = plan_commands(name, messages, commands, now_ms)
-    _write(connection, timeline.number, changes, dead_numbers)
+    outcomes, changes = plan_commands(name, messages, commands, now_ms, used)
+    _write(connection, timeline.number, changes, others)
     return outcomes
+
+
+def _used(connection: sqlite3.Connection, timeline: int, ids: Sequence[str]) -> list[str]:
+    """The ids that rows of the timeline have, also of messages that are gone."""
+    return [one for (one,) in connection.execute(_USED, (timeline, json.dumps(ids)))]
 
 
 def _complete_all(connection: sqlite3.Connection, timeline: int, commands: Sequence[Command], now_ms: int) -> bool:
@@ -240,9 +253,7 @@ def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages:
         connection.execute(_INSERT_BODIES, (first, text, blob, INLINE_BYTES_MAX))
 
 
-def _write(
-    connection: sqlite3.Connection, timeline: int, changes: Iterable[Change], dead_numbers: Mapping[str, int]
-) -> None:
+def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Change], others: Mapping[str, int]) -> None:
     untouched, changed, kept, gone = [], [], [], []
     for before, now, target in changes:
         if before.version == 1:
@@ -253,9 +264,9 @@ def _write(
             gone.append((before.seq,))
             continue
         state = (now.scheduled_ms, now.holder, now.token, now.version, now.attempts)
-        kept.append((timeline if now.id == before.id else dead_numbers[target], now.due_ms, now.seq, *state))
+        kept.append((timeline if now.id == before.id else others[target], now.due_ms, now.seq, *state))
         if now.id != before.id:
-            _expect(connection.execute(_MOVE_DEAD, (dead_numbers[target], now.id, now.seq)), 1)
+            _expect(connection.execute(_MOVE_AWAY, (others[target], now.id, now.seq)), 1)
     if untouched:
         _leave(connection, timeline, *_by_age(connection, untouched))
     if changed:

@@ -12,7 +12,7 @@ from tidemill.timelines.core.lease import (
     Complete,
     Extend,
     Move,
-    MoveToDeadLetters,
+    MoveToTimeline,
     Release,
     dead_letter_id,
     decide,
@@ -85,10 +85,10 @@ def test_no_lease_is_taken_early_by_default() -> None:
         (HELD, Cancel("a", "mine"), 200, CommandOutcome.DONE),
         (HELD, Move("a", 5, "yours"), 200, CommandOutcome.NOT_OWNER),
         (FREE, Move("a", 5, "mine"), 50, CommandOutcome.DONE),
-        (FREE, MoveToDeadLetters(1, 1, "dead"), 100, CommandOutcome.MISSING),
-        (HELD, MoveToDeadLetters(1, 2, "dead"), 200, CommandOutcome.DONE),
-        (HELD, MoveToDeadLetters(1, 2, "dead"), 199, CommandOutcome.STALE),
-        (HELD, MoveToDeadLetters(1, 1, "dead"), 200, CommandOutcome.STALE),
+        (FREE, MoveToTimeline(1, 1, "dead"), 100, CommandOutcome.MISSING),
+        (HELD, MoveToTimeline(1, 2, "dead"), 200, CommandOutcome.DONE),
+        (HELD, MoveToTimeline(1, 2, "dead"), 199, CommandOutcome.STALE),
+        (HELD, MoveToTimeline(1, 1, "dead"), 200, CommandOutcome.STALE),
     ],
 )
 def test_every_command_is_fenced(
@@ -117,7 +117,7 @@ def test_two_claims_of_one_batch_give_one_lease() -> None:
 
 def test_commands_of_one_batch_act_in_their_order_and_are_written_once() -> None:
     commands: list[Command] = [Extend(1, 2, 400), Release(1, 2, 300), Complete(1, 2), Cancel("a", "mine")]
-    outcomes, changes = plan_commands("line", [HELD], commands, 150)
+    outcomes, changes = plan_commands("line", [HELD], commands, 150, {})
     assert outcomes == [CommandOutcome.DONE, CommandOutcome.DONE, CommandOutcome.STALE, CommandOutcome.DONE]
     (change,) = changes
     assert change.before is HELD
