@@ -52,6 +52,9 @@ COMMANDS = {
     "acl": Command("tidemill.cli.acl:app", "Grant, revoke and list rights."),
     "cert": Command("tidemill.cli.cert:app", "Create certificates for development."),
     "bench": Command("tidemill.cli.bench:bench", "Measure a broker: throughput and latency."),
+    "dashboards": Command(
+        "tidemill.cli.dashboards:app", "Write dashboards and alert rules for Grafana and Prometheus."
+    ),
     "doctor": Command("tidemill.cli.doctor:doctor", "Check that this machine can run a broker."),
     "repair": Command("tidemill.cli.repair:repair", "Repair the data directory of a stopped broker."),
 }

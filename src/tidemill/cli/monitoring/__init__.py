@@ -1,0 +1,1 @@
+"""Dashboards for Grafana, and rules for Prometheus, as tables and what writes them as files."""

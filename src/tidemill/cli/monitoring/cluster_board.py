@@ -1,0 +1,240 @@
+"""The dashboard of a cluster: what needs attention first, then traffic, replication and the brokers."""
+
+from tidemill.cli.monitoring.expressions import ANY, RATE, SOME, number, quantile_of, rate_of
+from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, Limits, Panel, Query, Section
+
+CLUSTER_BOARD = Board(
+    "cluster",
+    "Tidemill: cluster",
+    "Brokers, replication, requests, disks and clocks.",
+    (CLUSTER, BROKER),
+    (
+        Section(
+            "What needs attention",
+            (
+                number(
+                    "Brokers",
+                    "Brokers that Prometheus can scrape.",
+                    f"count(tidemill_build_info{{{SCOPE}}})",
+                    Limits(),
+                ),
+                number(
+                    "Controllers",
+                    "Each cluster has one.",
+                    f"sum(tidemill_controller{{{SCOPE}}})",
+                    Limits(),
+                ),
+                number(
+                    "Offline partitions",
+                    "Partitions without a leader.",
+                    f"sum(tidemill_offline_partitions{{{SCOPE}}})",
+                    ANY,
+                ),
+                number(
+                    "Under min ISR",
+                    "Partitions that refuse acks=all.",
+                    f"sum(tidemill_under_min_isr_partitions{{{SCOPE}}})",
+                    ANY,
+                ),
+                number(
+                    "Under-replicated",
+                    "Partitions with a replica that is not in sync.",
+                    f"sum(tidemill_under_replicated_partitions{{{SCOPE}}})",
+                    SOME,
+                ),
+                number(
+                    "Failed partitions",
+                    "Partitions that cannot be used.",
+                    f"sum(tidemill_partitions_failed{{{SCOPE}}})",
+                    ANY,
+                ),
+            ),
+        ),
+        Section(
+            "Traffic",
+            (
+                Panel(
+                    "Bytes in",
+                    "Bytes of batches that producers have sent, by broker.",
+                    (Query(rate_of("instance", "tidemill_topic_bytes_in_total", SCOPE), "{{instance}}"),),
+                    "Bps",
+                    is_stacked=True,
+                ),
+                Panel(
+                    "Bytes out",
+                    "Bytes of batches that consumers have got, by broker.",
+                    (Query(rate_of("instance", "tidemill_topic_bytes_out_total", SCOPE), "{{instance}}"),),
+                    "Bps",
+                    is_stacked=True,
+                ),
+                Panel(
+                    "Records in",
+                    "Records that were appended, by broker.",
+                    (Query(rate_of("instance", "tidemill_topic_records_in_total", SCOPE), "{{instance}}"),),
+                    "cps",
+                    is_stacked=True,
+                ),
+            ),
+        ),
+        Section(
+            "Requests",
+            (
+                Panel(
+                    "Requests",
+                    "Requests by server and API.",
+                    (Query(rate_of("server, api", "tidemill_requests_total", SCOPE), "{{server}} {{api}}"),),
+                    "reqps",
+                ),
+                Panel(
+                    "Errors",
+                    "Responses with an error. Refusals that a protocol expects are not counted.",
+                    (
+                        Query(
+                            rate_of("server, api, error", "tidemill_request_errors_total", SCOPE),
+                            "{{server}} {{api}} {{error}}",
+                        ),
+                    ),
+                    "cps",
+                ),
+                Panel(
+                    "Latency, 99 %",
+                    "99 % of the requests were answered within this time. Fetch waits for records on purpose.",
+                    (
+                        Query(
+                            quantile_of("0.99", "server, api", "tidemill_request_duration_seconds", SCOPE),
+                            "{{server}} {{api}}",
+                        ),
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "Connections",
+                    "Open connections by broker and server.",
+                    (Query(f"sum by (instance, server) (tidemill_connections{{{SCOPE}}})", "{{instance}} {{server}}"),),
+                ),
+                Panel(
+                    "Connections opened",
+                    "Many new connections cost more than many open ones.",
+                    (
+                        Query(
+                            rate_of("instance, server", "tidemill_connections_opened_total", SCOPE),
+                            "{{instance}} {{server}}",
+                        ),
+                    ),
+                    "cps",
+                ),
+                Panel(
+                    "Throttled responses",
+                    "Responses to clients above a quota.",
+                    (Query(rate_of("quota", "tidemill_throttled_responses_total", SCOPE), "{{quota}}"),),
+                    "cps",
+                ),
+            ),
+        ),
+        Section(
+            "Replication",
+            (
+                Panel(
+                    "Replica lag",
+                    "Maximum number of records that a follower lacks.",
+                    (
+                        Query(
+                            f"max by (instance, follower) (tidemill_replica_lag_records{{{SCOPE}}})",
+                            "{{instance}} to {{follower}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Replica lag in time",
+                    "Maximum time since a follower had every record.",
+                    (
+                        Query(
+                            f"max by (instance, follower) (tidemill_replica_lag_seconds{{{SCOPE}}})",
+                            "{{instance}} to {{follower}}",
+                        ),
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "Partitions",
+                    "Partitions by broker.",
+                    (Query(f"sum by (instance) (tidemill_partitions{{{SCOPE}}})", "{{instance}}"),),
+                ),
+            ),
+        ),
+        Section(
+            "Broker",
+            (
+                Panel(
+                    "Event loop delay, 99 %",
+                    "How late timers fire. A broker above 0.25 s has too much work.",
+                    (
+                        Query(
+                            quantile_of("0.99", "instance", "tidemill_event_loop_delay_seconds", SCOPE), "{{instance}}"
+                        ),
+                    ),
+                    "s",
+                    limits=Limits(0.05, 0.25),
+                ),
+                Panel(
+                    "Flush time, 99 %",
+                    "Producers with acks=all wait for a flush of the disk.",
+                    (Query(quantile_of("0.99", "instance", "tidemill_fsync_duration_seconds", SCOPE), "{{instance}}"),),
+                    "s",
+                    limits=Limits(0.1, 0.5),
+                ),
+                Panel(
+                    "Log size",
+                    "Bytes of all logs of a broker.",
+                    (Query(f"sum by (instance) (tidemill_log_bytes{{{SCOPE}}})", "{{instance}}"),),
+                    "bytes",
+                    is_stacked=True,
+                ),
+                Panel(
+                    "Memory",
+                    "Resident memory of the process.",
+                    (Query(f"process_resident_memory_bytes{{{SCOPE}}}", "{{instance}}"),),
+                    "bytes",
+                ),
+                Panel(
+                    "Processor",
+                    "Processor time per second: 1 is one processor.",
+                    (Query(f"rate(process_cpu_seconds_total{{{SCOPE}}}{RATE})", "{{instance}}"),),
+                ),
+                Panel(
+                    "Open files",
+                    "Open files and sockets of the process.",
+                    (Query(f"process_open_fds{{{SCOPE}}}", "{{instance}}"),),
+                ),
+                Panel(
+                    "Background tasks",
+                    "Restarts of background tasks, and jobs that failed.",
+                    (
+                        Query(
+                            rate_of("instance, task", "tidemill_task_restarts_total", SCOPE), "{{instance}} {{task}}"
+                        ),
+                        Query(rate_of("instance, job", "tidemill_job_failures_total", SCOPE), "{{instance}} {{job}}"),
+                    ),
+                    "cps",
+                ),
+                Panel(
+                    "Clock in doubt",
+                    "1 while a broker does not trust its clock, by reason.",
+                    (
+                        Query(
+                            f"max by (instance, reason) (tidemill_clock_in_doubt{{{SCOPE}}}) > 0",
+                            "{{instance}} {{reason}}",
+                        ),
+                    ),
+                    limits=Limits(critical=1),
+                ),
+                Panel(
+                    "Versions",
+                    "The version of each broker.",
+                    (Query(f"tidemill_build_info{{{SCOPE}}}"),),
+                    kind="table",
+                ),
+            ),
+        ),
+    ),
+)

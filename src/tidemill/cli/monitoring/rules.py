@@ -1,0 +1,232 @@
+"""The rules of Prometheus: what is computed in advance, and when to alert whom about what.
+
+An alert says what is wrong, what follows from it, and what to do next. Its thresholds are in its expression, because
+operators change them in the file. `JOB` is the scrape job of the sample configuration.
+"""
+
+from typing import Literal, NamedTuple
+
+JOB = "tidemill"
+Severity = Literal["critical", "warning"]
+
+
+class Recording(NamedTuple):
+    """A series that Prometheus computes in advance."""
+
+    record: str
+    expr: str
+
+
+class Alert(NamedTuple):
+    """One alert. `lasting` is how long its expression must hold."""
+
+    name: str
+    expr: str
+    lasting: str
+    severity: Severity
+    summary: str
+    description: str
+    next_step: str
+
+
+def _p99(histogram: str, *by: str) -> str:
+    return f"histogram_quantile(0.99, sum by (le, {', '.join(by)}) (rate({histogram}_bucket[5m])))"
+
+
+RECORDINGS = (
+    Recording(
+        "tidemill:topic_records_in:rate5m", "sum by (cluster, topic) (rate(tidemill_topic_records_in_total[5m]))"
+    ),
+    Recording("tidemill:topic_bytes_in:rate5m", "sum by (cluster, topic) (rate(tidemill_topic_bytes_in_total[5m]))"),
+    Recording("tidemill:topic_bytes_out:rate5m", "sum by (cluster, topic) (rate(tidemill_topic_bytes_out_total[5m]))"),
+    Recording("tidemill:group_lag_records:sum", "sum by (cluster, group, topic) (tidemill_group_lag_records)"),
+    Recording("tidemill:group_lag_seconds:max", "max by (cluster, group, topic) (tidemill_group_lag_seconds)"),
+    Recording("tidemill:requests:rate5m", "sum by (cluster, instance) (rate(tidemill_requests_total[5m]))"),
+    Recording("tidemill:request_errors:rate5m", "sum by (cluster, instance) (rate(tidemill_request_errors_total[5m]))"),
+    Recording(
+        "tidemill:request_duration_seconds:p99_5m",
+        _p99("tidemill_request_duration_seconds", "cluster", "instance", "server", "api"),
+    ),
+    Recording("tidemill:fsync_duration_seconds:p99_5m", _p99("tidemill_fsync_duration_seconds", "cluster", "instance")),
+    Recording(
+        "tidemill:event_loop_delay_seconds:p99_5m", _p99("tidemill_event_loop_delay_seconds", "cluster", "instance")
+    ),
+    Recording(
+        "tidemill:timeline_lateness_seconds:p99_5m", _p99("tidemill_timeline_lateness_seconds", "cluster", "timeline")
+    ),
+)
+
+ALERTS = (
+    Alert(
+        "TidemillBrokerDown",
+        f'up{{job="{JOB}"}} == 0',
+        "1m",
+        "critical",
+        "Broker {{ $labels.instance }} is down",
+        "Prometheus cannot scrape {{ $labels.instance }}.",
+        "Look at the process and its log; /health/ready on the broker says what it waits for.",
+    ),
+    Alert(
+        "TidemillOfflinePartitions",
+        "sum by (cluster) (tidemill_offline_partitions) > 0",
+        "1m",
+        "critical",
+        "{{ $value }} partitions have no leader",
+        "Clients can neither write to nor read from these partitions of cluster {{ $labels.cluster }}.",
+        "Start the brokers that have their replicas: tidemill cluster status names them.",
+    ),
+    Alert(
+        "TidemillNoController",
+        "sum by (cluster) (tidemill_controller) == 0",
+        "1m",
+        "critical",
+        "Cluster {{ $labels.cluster }} has no controller",
+        "No broker is the controller, so leaders of lost brokers are not replaced.",
+        "Look at the coordination (etcd) and at the logs of the brokers with the role overseer.",
+    ),
+    Alert(
+        "TidemillMultipleControllers",
+        "sum by (cluster) (tidemill_controller) > 1",
+        "1m",
+        "critical",
+        "Cluster {{ $labels.cluster }} has {{ $value }} controllers",
+        "Some brokers have another view of the coordination.",
+        "Check that all brokers have the same --coordination, and that etcd has one leader.",
+    ),
+    Alert(
+        "TidemillPartitionsFailed",
+        "sum by (cluster, instance) (tidemill_partitions_failed) > 0",
+        "1m",
+        "critical",
+        "{{ $value }} partitions of {{ $labels.instance }} cannot be used",
+        "Their disk failed, or they could not be opened.",
+        "Read the log of the broker, check the disk, then restart the broker; tidemill repair for a damaged directory.",
+    ),
+    Alert(
+        "TidemillUnderMinIsr",
+        "sum by (cluster, instance) (tidemill_under_min_isr_partitions) > 0",
+        "1m",
+        "critical",
+        "{{ $value }} partitions led by {{ $labels.instance }} refuse acks=all",
+        "Fewer replicas are in sync than min.insync.replicas.",
+        "Start or repair the brokers of the missing replicas: tidemill cluster status.",
+    ),
+    Alert(
+        "TidemillUnderReplicatedPartitions",
+        "sum by (cluster, instance) (tidemill_under_replicated_partitions) > 0",
+        "5m",
+        "warning",
+        "{{ $value }} partitions led by {{ $labels.instance }} lack a replica",
+        "If another broker is lost, these partitions may lose their last copy.",
+        "Start the missing broker; if it runs, compare tidemill_replica_lag_seconds and the network.",
+    ),
+    Alert(
+        "TidemillUncleanElection",
+        "sum by (cluster) (increase(tidemill_unclean_elections_total[1h])) > 0",
+        "0m",
+        "critical",
+        "A replica that was not in sync became the leader",
+        "Records that only the old leader had are lost.",
+        "Compare the data of producers with the topic; unclean.leader.election.enable=false prevents it.",
+    ),
+    Alert(
+        "TidemillFsyncSlow",
+        "tidemill:fsync_duration_seconds:p99_5m > 0.5",
+        "10m",
+        "warning",
+        "Flushes of {{ $labels.instance }} take {{ $value | humanizeDuration }}",
+        "Producers with acks=all wait for the disk.",
+        "Look at other load on the disk, and at its health.",
+    ),
+    Alert(
+        "TidemillEventLoopDelayed",
+        "tidemill:event_loop_delay_seconds:p99_5m > 0.25",
+        "10m",
+        "warning",
+        "Timers of {{ $labels.instance }} are late by {{ $value | humanizeDuration }}",
+        "The broker has more work than one processor can do, so all requests wait.",
+        "Compare tidemill_requests_total by api; move leaders to other brokers or add one.",
+    ),
+    Alert(
+        "TidemillRequestErrors",
+        "tidemill:request_errors:rate5m / tidemill:requests:rate5m > 0.05 and tidemill:requests:rate5m > 1",
+        "10m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the requests to {{ $labels.instance }} fail",
+        "Refusals that a protocol expects are not counted.",
+        "tidemill_request_errors_total by api and error says which requests, docs/reference/errors.md what they mean.",
+    ),
+    Alert(
+        "TidemillGroupLagGrowing",
+        "tidemill:group_lag_seconds:max > 300 and deriv(tidemill:group_lag_records:sum[15m]) > 0",
+        "15m",
+        "warning",
+        "Group {{ $labels.group }} falls behind on {{ $labels.topic }}",
+        "The oldest unread record is {{ $value | humanizeDuration }} old, and the number of unread records grows.",
+        "Add consumers, up to one for each partition, or use the parallel consumer.",
+    ),
+    Alert(
+        "TidemillGroupStuck",
+        "deriv(tidemill:group_lag_seconds:max[15m]) > 0.99 and tidemill:group_lag_records:sum > 0",
+        "5m",
+        "warning",
+        "Group {{ $labels.group }} is stuck on {{ $labels.topic }}",
+        "Its oldest unread record has been the same for 15 minutes: the group commits nothing there.",
+        "tidemill group describe {{ $labels.group }} shows its members; a record may fail again and again.",
+    ),
+    Alert(
+        "TidemillTimelineLate",
+        "tidemill:timeline_lateness_seconds:p99_5m > 1",
+        "10m",
+        "warning",
+        "Messages of timeline {{ $labels.timeline }} are late by {{ $value | humanizeDuration }}",
+        "99 % of the first deliveries were less late than this.",
+        "Add consumers or raise max_in_flight: a timeline is late when all its consumers are busy.",
+    ),
+    Alert(
+        "TidemillTimelinesDegraded",
+        'max by (cluster, instance, state) (tidemill_timelines_state{state!="healthy"}) == 1',
+        "5m",
+        "warning",
+        "Timelines of {{ $labels.instance }} are {{ $labels.state }}",
+        "Messages may wait: the store does not answer, or a clock is in doubt.",
+        "/health on the broker has the reasons.",
+    ),
+    Alert(
+        "TidemillDeadLetters",
+        'sum by (cluster, timeline) (increase(tidemill_timeline_messages_total{op="dead"}[15m])) > 0',
+        "0m",
+        "warning",
+        "Timeline {{ $labels.timeline }} has new dead letters",
+        "Consumers failed on {{ $value | humanize }} messages as often as max_attempts allows.",
+        "Read them (tidemill timeline list, or the dead-letter topic), fix the consumer, schedule them again.",
+    ),
+    Alert(
+        "TidemillTasksFailing",
+        "sum by (cluster, instance, task) (increase(tidemill_task_restarts_total[15m])) > 3"
+        " or sum by (cluster, instance, task) (tidemill_tasks_failing) > 0",
+        "5m",
+        "warning",
+        "Task {{ $labels.task }} of {{ $labels.instance }} fails again and again",
+        "A background task ends with an error and is restarted.",
+        "The log of the broker has the traceback: event task_failed.",
+    ),
+    Alert(
+        "TidemillClockInDoubt",
+        "max by (cluster, instance, reason) (tidemill_clock_in_doubt) == 1",
+        "1m",
+        "warning",
+        "The clock of {{ $labels.instance }} is in doubt: {{ $labels.reason }}",
+        "Nothing is deleted by age, and timelines deliver nothing, until the clock is trusted again.",
+        "Correct the clock, or confirm it with tidemill cluster clock.",
+    ),
+    Alert(
+        "TidemillOpenFilesHigh",
+        f'process_open_fds{{job="{JOB}"}} / process_max_fds{{job="{JOB}"}} > 0.8',
+        "10m",
+        "warning",
+        "{{ $labels.instance }} has opened {{ $value | humanizePercentage }} of its files",
+        "Without free file handles it accepts no connections and opens no segments.",
+        "Raise LimitNOFILE of the service.",
+    ),
+)

@@ -1,0 +1,136 @@
+"""The dashboard of timelines."""
+
+from tidemill.cli.monitoring.expressions import RATE, quantile_of, rate_of
+from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, Limits, Panel, Query, Section, Variable
+
+TIMELINE = Variable("timeline", "Timeline", "label_values(tidemill_timeline_consumers{" + SCOPE + "}, timeline)")
+OF_TIMELINE = SCOPE + ',timeline=~"$timeline"'
+
+TIMELINES_BOARD = Board(
+    "timelines",
+    "Tidemill: timelines",
+    "Lateness, leases, consumers and dead letters of timelines.",
+    (CLUSTER, BROKER, TIMELINE),
+    (
+        Section(
+            "Delivery",
+            (
+                Panel(
+                    "Lateness",
+                    "Time from due time to first delivery, 50 % and 99 %. Messages are never early.",
+                    (
+                        Query(
+                            quantile_of("0.5", "timeline", "tidemill_timeline_lateness_seconds", OF_TIMELINE),
+                            "{{timeline}} 50 %",
+                        ),
+                        Query(
+                            quantile_of("0.99", "timeline", "tidemill_timeline_lateness_seconds", OF_TIMELINE),
+                            "{{timeline}} 99 %",
+                        ),
+                    ),
+                    "s",
+                    width=12,
+                    limits=Limits(0.1, 1),
+                ),
+                Panel(
+                    "Lateness in detail",
+                    "How many first deliveries were late by how much.",
+                    (
+                        Query(
+                            f"sum by (le) (increase(tidemill_timeline_lateness_seconds_bucket{{{OF_TIMELINE}}}{RATE}))",
+                            "{{le}}",
+                        ),
+                    ),
+                    "s",
+                    "heatmap",
+                    width=12,
+                ),
+                Panel(
+                    "Messages",
+                    "Messages by operation.",
+                    (
+                        Query(
+                            rate_of("timeline, op", "tidemill_timeline_messages_total", OF_TIMELINE),
+                            "{{timeline}} {{op}}",
+                        ),
+                    ),
+                    "cps",
+                    width=12,
+                ),
+                Panel(
+                    "Bytes delivered",
+                    "Bytes of the bodies that were leased.",
+                    (Query(rate_of("timeline", "tidemill_timeline_leased_bytes_total", OF_TIMELINE), "{{timeline}}"),),
+                    "Bps",
+                    width=12,
+                ),
+            ),
+        ),
+        Section(
+            "Consumers and problems",
+            (
+                Panel(
+                    "Consumers",
+                    "Connected consumers.",
+                    (Query(f"sum by (timeline) (tidemill_timeline_consumers{{{OF_TIMELINE}}})", "{{timeline}}"),),
+                ),
+                Panel(
+                    "Dead letters",
+                    "Messages whose attempts were used up.",
+                    (
+                        Query(
+                            rate_of("timeline", "tidemill_timeline_messages_total", OF_TIMELINE + ',op="dead"'),
+                            "{{timeline}}",
+                        ),
+                    ),
+                    "cps",
+                    limits=Limits(critical=0.001),
+                ),
+                Panel(
+                    "Rejected operations",
+                    "A StaleLease is an operation of a consumer that has lost its lease.",
+                    (
+                        Query(
+                            rate_of("timeline, reason", "tidemill_timeline_errors_total", OF_TIMELINE),
+                            "{{timeline}} {{reason}}",
+                        ),
+                    ),
+                    "cps",
+                ),
+                Panel(
+                    "State",
+                    "1 for the state that a broker's timelines are in.",
+                    (
+                        Query(
+                            f"max by (instance, state) (tidemill_timelines_state{{{SCOPE}}}) > 0",
+                            "{{instance}} {{state}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Timer delay, 99 %",
+                    "How late the timers of the delivery fired.",
+                    (
+                        Query(
+                            quantile_of("0.99", "timeline", "tidemill_timeline_timer_delay_seconds", OF_TIMELINE),
+                            "{{timeline}}",
+                        ),
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "Clock difference",
+                    "Difference of other clocks from the broker's.",
+                    (
+                        Query(
+                            f"max by (instance, target) (tidemill_clock_drift_seconds{{{SCOPE}}})",
+                            "{{instance}} {{target}}",
+                        ),
+                    ),
+                    "s",
+                    can_be_negative=True,
+                ),
+            ),
+        ),
+    ),
+)
