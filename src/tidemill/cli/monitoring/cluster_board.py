@@ -1,7 +1,7 @@
 """The dashboard of a cluster: what needs attention first, then traffic, replication and the brokers."""
 
 from tidemill.cli.monitoring.expressions import ANY, RATE, SOME, number, quantile_of, rate_of
-from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, Limits, Panel, Query, Section
+from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, Panel, PanelQuery, PanelRow, Thresholds
 
 CLUSTER_BOARD = Board(
     "cluster",
@@ -9,20 +9,20 @@ CLUSTER_BOARD = Board(
     "Brokers, replication, requests, disks and clocks.",
     (CLUSTER, BROKER),
     (
-        Section(
+        PanelRow(
             "What needs attention",
             (
                 number(
                     "Brokers",
                     "Brokers that Prometheus can scrape.",
                     f"count(tidemill_build_info{{{SCOPE}}})",
-                    Limits(),
+                    Thresholds(),
                 ),
                 number(
                     "Controllers",
                     "Each cluster has one.",
                     f"sum(tidemill_controller{{{SCOPE}}})",
-                    Limits(),
+                    Thresholds(),
                 ),
                 number(
                     "Offline partitions",
@@ -50,46 +50,46 @@ CLUSTER_BOARD = Board(
                 ),
             ),
         ),
-        Section(
+        PanelRow(
             "Traffic",
             (
                 Panel(
                     "Bytes in",
                     "Bytes of batches that producers have sent, by broker.",
-                    (Query(rate_of("instance", "tidemill_topic_bytes_in_total", SCOPE), "{{instance}}"),),
+                    (PanelQuery(rate_of("instance", "tidemill_topic_bytes_in_total", SCOPE), "{{instance}}"),),
                     "Bps",
                     is_stacked=True,
                 ),
                 Panel(
                     "Bytes out",
                     "Bytes of batches that consumers have got, by broker.",
-                    (Query(rate_of("instance", "tidemill_topic_bytes_out_total", SCOPE), "{{instance}}"),),
+                    (PanelQuery(rate_of("instance", "tidemill_topic_bytes_out_total", SCOPE), "{{instance}}"),),
                     "Bps",
                     is_stacked=True,
                 ),
                 Panel(
                     "Records in",
                     "Records that were appended, by broker.",
-                    (Query(rate_of("instance", "tidemill_topic_records_in_total", SCOPE), "{{instance}}"),),
+                    (PanelQuery(rate_of("instance", "tidemill_topic_records_in_total", SCOPE), "{{instance}}"),),
                     "cps",
                     is_stacked=True,
                 ),
             ),
         ),
-        Section(
+        PanelRow(
             "Requests",
             (
                 Panel(
                     "Requests",
                     "Requests by server and API.",
-                    (Query(rate_of("server, api", "tidemill_requests_total", SCOPE), "{{server}} {{api}}"),),
+                    (PanelQuery(rate_of("server, api", "tidemill_requests_total", SCOPE), "{{server}} {{api}}"),),
                     "reqps",
                 ),
                 Panel(
                     "Errors",
                     "Responses with an error. Refusals that a protocol expects are not counted.",
                     (
-                        Query(
+                        PanelQuery(
                             rate_of("server, api, error", "tidemill_request_errors_total", SCOPE),
                             "{{server}} {{api}} {{error}}",
                         ),
@@ -100,7 +100,7 @@ CLUSTER_BOARD = Board(
                     "Latency, 99 %",
                     "99 % of the requests were answered within this time. Fetch waits for records on purpose.",
                     (
-                        Query(
+                        PanelQuery(
                             quantile_of("0.99", "server, api", "tidemill_request_duration_seconds", SCOPE),
                             "{{server}} {{api}}",
                         ),
@@ -110,13 +110,17 @@ CLUSTER_BOARD = Board(
                 Panel(
                     "Connections",
                     "Open connections by broker and server.",
-                    (Query(f"sum by (instance, server) (tidemill_connections{{{SCOPE}}})", "{{instance}} {{server}}"),),
+                    (
+                        PanelQuery(
+                            f"sum by (instance, server) (tidemill_connections{{{SCOPE}}})", "{{instance}} {{server}}"
+                        ),
+                    ),
                 ),
                 Panel(
                     "Connections opened",
                     "Many new connections cost more than many open ones.",
                     (
-                        Query(
+                        PanelQuery(
                             rate_of("instance, server", "tidemill_connections_opened_total", SCOPE),
                             "{{instance}} {{server}}",
                         ),
@@ -126,19 +130,19 @@ CLUSTER_BOARD = Board(
                 Panel(
                     "Throttled responses",
                     "Responses to clients above a quota.",
-                    (Query(rate_of("quota", "tidemill_throttled_responses_total", SCOPE), "{{quota}}"),),
+                    (PanelQuery(rate_of("quota", "tidemill_throttled_responses_total", SCOPE), "{{quota}}"),),
                     "cps",
                 ),
             ),
         ),
-        Section(
+        PanelRow(
             "Replication",
             (
                 Panel(
                     "Replica lag",
                     "Maximum number of records that a follower lacks.",
                     (
-                        Query(
+                        PanelQuery(
                             f"max by (instance, follower) (tidemill_replica_lag_records{{{SCOPE}}})",
                             "{{instance}} to {{follower}}",
                         ),
@@ -148,7 +152,7 @@ CLUSTER_BOARD = Board(
                     "Replica lag in time",
                     "Maximum time since a follower had every record.",
                     (
-                        Query(
+                        PanelQuery(
                             f"max by (instance, follower) (tidemill_replica_lag_seconds{{{SCOPE}}})",
                             "{{instance}} to {{follower}}",
                         ),
@@ -158,62 +162,68 @@ CLUSTER_BOARD = Board(
                 Panel(
                     "Partitions",
                     "Partitions by broker.",
-                    (Query(f"sum by (instance) (tidemill_partitions{{{SCOPE}}})", "{{instance}}"),),
+                    (PanelQuery(f"sum by (instance) (tidemill_partitions{{{SCOPE}}})", "{{instance}}"),),
                 ),
             ),
         ),
-        Section(
+        PanelRow(
             "Broker",
             (
                 Panel(
                     "Event loop delay, 99 %",
                     "How late timers fire. A broker above 0.25 s has too much work.",
                     (
-                        Query(
+                        PanelQuery(
                             quantile_of("0.99", "instance", "tidemill_event_loop_delay_seconds", SCOPE), "{{instance}}"
                         ),
                     ),
                     "s",
-                    limits=Limits(0.05, 0.25),
+                    thresholds=Thresholds(0.05, 0.25),
                 ),
                 Panel(
                     "Flush time, 99 %",
                     "Producers with acks=all wait for a flush of the disk.",
-                    (Query(quantile_of("0.99", "instance", "tidemill_fsync_duration_seconds", SCOPE), "{{instance}}"),),
+                    (
+                        PanelQuery(
+                            quantile_of("0.99", "instance", "tidemill_fsync_duration_seconds", SCOPE), "{{instance}}"
+                        ),
+                    ),
                     "s",
-                    limits=Limits(0.1, 0.5),
+                    thresholds=Thresholds(0.1, 0.5),
                 ),
                 Panel(
                     "Log size",
                     "Bytes of all logs of a broker.",
-                    (Query(f"sum by (instance) (tidemill_log_bytes{{{SCOPE}}})", "{{instance}}"),),
+                    (PanelQuery(f"sum by (instance) (tidemill_log_bytes{{{SCOPE}}})", "{{instance}}"),),
                     "bytes",
                     is_stacked=True,
                 ),
                 Panel(
                     "Memory",
                     "Resident memory of the process.",
-                    (Query(f"process_resident_memory_bytes{{{SCOPE}}}", "{{instance}}"),),
+                    (PanelQuery(f"process_resident_memory_bytes{{{SCOPE}}}", "{{instance}}"),),
                     "bytes",
                 ),
                 Panel(
                     "Processor",
                     "Processor time per second: 1 is one processor.",
-                    (Query(f"rate(process_cpu_seconds_total{{{SCOPE}}}{RATE})", "{{instance}}"),),
+                    (PanelQuery(f"rate(process_cpu_seconds_total{{{SCOPE}}}{RATE})", "{{instance}}"),),
                 ),
                 Panel(
                     "Open files",
                     "Open files and sockets of the process.",
-                    (Query(f"process_open_fds{{{SCOPE}}}", "{{instance}}"),),
+                    (PanelQuery(f"process_open_fds{{{SCOPE}}}", "{{instance}}"),),
                 ),
                 Panel(
                     "Background tasks",
                     "Restarts of background tasks, and jobs that failed.",
                     (
-                        Query(
+                        PanelQuery(
                             rate_of("instance, task", "tidemill_task_restarts_total", SCOPE), "{{instance}} {{task}}"
                         ),
-                        Query(rate_of("instance, job", "tidemill_job_failures_total", SCOPE), "{{instance}} {{job}}"),
+                        PanelQuery(
+                            rate_of("instance, job", "tidemill_job_failures_total", SCOPE), "{{instance}} {{job}}"
+                        ),
                     ),
                     "cps",
                 ),
@@ -221,17 +231,17 @@ CLUSTER_BOARD = Board(
                     "Clock in doubt",
                     "1 while a broker does not trust its clock, by reason.",
                     (
-                        Query(
+                        PanelQuery(
                             f"max by (instance, reason) (tidemill_clock_in_doubt{{{SCOPE}}}) > 0",
                             "{{instance}} {{reason}}",
                         ),
                     ),
-                    limits=Limits(critical=1),
+                    thresholds=Thresholds(critical=1),
                 ),
                 Panel(
                     "Versions",
                     "The version of each broker.",
-                    (Query(f"tidemill_build_info{{{SCOPE}}}"),),
+                    (PanelQuery(f"tidemill_build_info{{{SCOPE}}}"),),
                     kind="table",
                 ),
             ),

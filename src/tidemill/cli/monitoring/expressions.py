@@ -1,9 +1,9 @@
 """Expressions and panels that several dashboards need."""
 
-from tidemill.cli.monitoring.grafana import Limits, Panel, Query
+from tidemill.cli.monitoring.grafana import Panel, PanelQuery, Thresholds
 
 RATE = "[$__rate_interval]"
-ANY, SOME = Limits(critical=1), Limits(warning=1)
+ANY, SOME = Thresholds(critical=1), Thresholds(warning=1)
 """Panels that are red, or yellow, when there is anything to count."""
 _SMALL = 4
 
@@ -18,6 +18,6 @@ def quantile_of(share: str, by: str, histogram: str, scope: str) -> str:
     return f"histogram_quantile({share}, sum by (le, {by}) (rate({histogram}_bucket{{{scope}}}{RATE})))"
 
 
-def number(title: str, description: str, expr: str, limits: Limits, unit: str = "short") -> Panel:
+def number(title: str, description: str, expr: str, thresholds: Thresholds, unit: str = "short") -> Panel:
     """A panel with one number."""
-    return Panel(title, description, (Query(expr, title),), unit, "stat", _SMALL, 4, limits)
+    return Panel(title, description, (PanelQuery(expr, title),), unit, "stat", _SMALL, 4, thresholds)

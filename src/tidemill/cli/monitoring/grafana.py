@@ -17,14 +17,14 @@ GREEN, YELLOW, RED = "green", "#EAB839", "red"
 Kind = Literal["timeseries", "stat", "table", "heatmap", "bargauge"]
 
 
-class Query(NamedTuple):
+class PanelQuery(NamedTuple):
     """An expression of PromQL and the legend of its series."""
 
     expr: str
     legend: str = ""
 
 
-class Limits(NamedTuple):
+class Thresholds(NamedTuple):
     """From which value on a panel is yellow and red; None: never."""
 
     warning: float | None = None
@@ -36,24 +36,24 @@ class Panel(NamedTuple):
 
     title: str
     description: str
-    queries: Sequence[Query]
+    queries: Sequence[PanelQuery]
     unit: str = "short"
     kind: Kind = "timeseries"
     width: int = 8
     height: int = 8
-    limits: Limits = Limits()
+    thresholds: Thresholds = Thresholds()
     is_stacked: bool = False
     can_be_negative: bool = False
 
 
-class Section(NamedTuple):
+class PanelRow(NamedTuple):
     """A row of the dashboard with its panels."""
 
     title: str
     panels: Sequence[Panel]
 
 
-class Variable(NamedTuple):
+class BoardVariable(NamedTuple):
     """A choice at the top of the dashboard: the values of a label."""
 
     name: str
@@ -67,8 +67,8 @@ class Board(NamedTuple):
     name: str
     title: str
     description: str
-    variables: Sequence[Variable]
-    sections: Sequence[Section]
+    variables: Sequence[BoardVariable]
+    sections: Sequence[PanelRow]
 
     @property
     def file_name(self) -> str:
@@ -76,8 +76,8 @@ class Board(NamedTuple):
         return f"{self.name}.json"
 
 
-CLUSTER = Variable("cluster", "Cluster", "label_values(tidemill_build_info, cluster)")
-BROKER = Variable("broker", "Broker", 'label_values(tidemill_build_info{cluster=~"$cluster"}, instance)')
+CLUSTER = BoardVariable("cluster", "Cluster", "label_values(tidemill_build_info, cluster)")
+BROKER = BoardVariable("broker", "Broker", 'label_values(tidemill_build_info{cluster=~"$cluster"}, instance)')
 
 
 def queries_of(board: Board) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _datasource() -> dict[str, Any]:
     }
 
 
-def _variable(variable: Variable) -> dict[str, Any]:
+def _variable(variable: BoardVariable) -> dict[str, Any]:
     return {
         "name": variable.name,
         "label": variable.label,
@@ -151,7 +151,7 @@ def _variable(variable: Variable) -> dict[str, Any]:
     }
 
 
-def _panels(sections: Iterable[Section]) -> Iterator[dict[str, Any]]:
+def _panels(sections: Iterable[PanelRow]) -> Iterator[dict[str, Any]]:
     top, number = 0, 0
     for section in sections:
         number += 1
@@ -189,7 +189,7 @@ def _panel(number: int, panel: Panel, place: Mapping[str, int]) -> dict[str, Any
     }
 
 
-def _target(index: int, query: Query, panel: Panel) -> dict[str, Any]:
+def _target(index: int, query: PanelQuery, panel: Panel) -> dict[str, Any]:
     is_table = panel.kind == "table"
     return {
         "refId": chr(ord("A") + index),
@@ -207,7 +207,7 @@ def _field(panel: Panel) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [{"color": GREEN, "value": None}]
     steps += [
         {"color": color, "value": value}
-        for color, value in ((YELLOW, panel.limits.warning), (RED, panel.limits.critical))
+        for color, value in ((YELLOW, panel.thresholds.warning), (RED, panel.thresholds.critical))
         if value is not None
     ]
     field: dict[str, Any] = {

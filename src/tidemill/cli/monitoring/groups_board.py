@@ -1,8 +1,18 @@
 """The dashboard of consumer groups."""
 
-from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, Limits, Panel, Query, Section, Variable
+from tidemill.cli.monitoring.grafana import (
+    BROKER,
+    CLUSTER,
+    SCOPE,
+    Board,
+    BoardVariable,
+    Panel,
+    PanelQuery,
+    PanelRow,
+    Thresholds,
+)
 
-GROUP = Variable("group", "Group", "label_values(tidemill_group_members{" + SCOPE + "}, group)")
+GROUP = BoardVariable("group", "Group", "label_values(tidemill_group_members{" + SCOPE + "}, group)")
 OF_GROUP = SCOPE + ',group=~"$group"'
 
 GROUPS_BOARD = Board(
@@ -11,14 +21,14 @@ GROUPS_BOARD = Board(
     "Lag in records and in seconds, members and states of consumer groups.",
     (CLUSTER, BROKER, GROUP),
     (
-        Section(
+        PanelRow(
             "Lag",
             (
                 Panel(
                     "Unread records",
                     "Transaction markers and aborted records do not count: a group at the end has 0.",
                     (
-                        Query(
+                        PanelQuery(
                             f"sum by (group, topic) (tidemill_group_lag_records{{{OF_GROUP}}})", "{{group}} {{topic}}"
                         ),
                     ),
@@ -28,19 +38,19 @@ GROUPS_BOARD = Board(
                     "Age of the oldest unread record",
                     "A line that rises by 1 s each second belongs to a group that commits nothing.",
                     (
-                        Query(
+                        PanelQuery(
                             f"max by (group, topic) (tidemill_group_lag_seconds{{{OF_GROUP}}})", "{{group}} {{topic}}"
                         ),
                     ),
                     "s",
                     width=12,
-                    limits=Limits(60, 300),
+                    thresholds=Thresholds(60, 300),
                 ),
                 Panel(
                     "Slowest partition",
                     "Unread records of the partition with the most of them.",
                     (
-                        Query(
+                        PanelQuery(
                             f"max by (group, topic) (tidemill_group_lag_records_max{{{OF_GROUP}}})",
                             "{{group}} {{topic}}",
                         ),
@@ -51,7 +61,7 @@ GROUPS_BOARD = Board(
                     "Largest lags",
                     "The ten groups with the most unread records.",
                     (
-                        Query(
+                        PanelQuery(
                             f"topk(10, sum by (group, topic) (tidemill_group_lag_records{{{OF_GROUP}}}))",
                             "{{group}} {{topic}}",
                         ),
@@ -61,19 +71,19 @@ GROUPS_BOARD = Board(
                 ),
             ),
         ),
-        Section(
+        PanelRow(
             "Members",
             (
                 Panel(
                     "Members",
                     "Members of each group.",
-                    (Query(f"sum by (group) (tidemill_group_members{{{OF_GROUP}}})", "{{group}}"),),
+                    (PanelQuery(f"sum by (group) (tidemill_group_members{{{OF_GROUP}}})", "{{group}}"),),
                     width=12,
                 ),
                 Panel(
                     "States",
                     "How many groups are in each state. Many groups that rebalance are a problem.",
-                    (Query(f"sum by (state) (tidemill_group_state{{{OF_GROUP}}})", "{{state}}"),),
+                    (PanelQuery(f"sum by (state) (tidemill_group_state{{{OF_GROUP}}})", "{{state}}"),),
                     width=12,
                     is_stacked=True,
                 ),

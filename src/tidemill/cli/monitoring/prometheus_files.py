@@ -6,13 +6,13 @@ The files have few shapes, so no library is needed. Texts are written in double 
 import json
 from collections.abc import Sequence
 
-from tidemill.cli.monitoring.rules import JOB, Alert, Recording
+from tidemill.cli.monitoring.rules import JOB, Alert, RecordedSeries
 
 RULES_FILE = "tidemill-rules.yml"
 RECORDINGS_GROUP, ALERTS_GROUP = "tidemill-recordings", "tidemill-alerts"
 
 
-def rules_text(recordings: Sequence[Recording], alerts: Sequence[Alert]) -> str:
+def rules_text(recordings: Sequence[RecordedSeries], alerts: Sequence[Alert]) -> str:
     """The rule file."""
     lines = ["groups:", f"  - name: {RECORDINGS_GROUP}", "    rules:"]
     for each in recordings:

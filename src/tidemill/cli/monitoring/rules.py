@@ -10,7 +10,7 @@ JOB = "tidemill"
 Severity = Literal["critical", "warning"]
 
 
-class Recording(NamedTuple):
+class RecordedSeries(NamedTuple):
     """A series that Prometheus computes in advance."""
 
     record: str
@@ -34,24 +34,32 @@ def _p99(histogram: str, *by: str) -> str:
 
 
 RECORDINGS = (
-    Recording(
+    RecordedSeries(
         "tidemill:topic_records_in:rate5m", "sum by (cluster, topic) (rate(tidemill_topic_records_in_total[5m]))"
     ),
-    Recording("tidemill:topic_bytes_in:rate5m", "sum by (cluster, topic) (rate(tidemill_topic_bytes_in_total[5m]))"),
-    Recording("tidemill:topic_bytes_out:rate5m", "sum by (cluster, topic) (rate(tidemill_topic_bytes_out_total[5m]))"),
-    Recording("tidemill:group_lag_records:sum", "sum by (cluster, group, topic) (tidemill_group_lag_records)"),
-    Recording("tidemill:group_lag_seconds:max", "max by (cluster, group, topic) (tidemill_group_lag_seconds)"),
-    Recording("tidemill:requests:rate5m", "sum by (cluster, instance) (rate(tidemill_requests_total[5m]))"),
-    Recording("tidemill:request_errors:rate5m", "sum by (cluster, instance) (rate(tidemill_request_errors_total[5m]))"),
-    Recording(
+    RecordedSeries(
+        "tidemill:topic_bytes_in:rate5m", "sum by (cluster, topic) (rate(tidemill_topic_bytes_in_total[5m]))"
+    ),
+    RecordedSeries(
+        "tidemill:topic_bytes_out:rate5m", "sum by (cluster, topic) (rate(tidemill_topic_bytes_out_total[5m]))"
+    ),
+    RecordedSeries("tidemill:group_lag_records:sum", "sum by (cluster, group, topic) (tidemill_group_lag_records)"),
+    RecordedSeries("tidemill:group_lag_seconds:max", "max by (cluster, group, topic) (tidemill_group_lag_seconds)"),
+    RecordedSeries("tidemill:requests:rate5m", "sum by (cluster, instance) (rate(tidemill_requests_total[5m]))"),
+    RecordedSeries(
+        "tidemill:request_errors:rate5m", "sum by (cluster, instance) (rate(tidemill_request_errors_total[5m]))"
+    ),
+    RecordedSeries(
         "tidemill:request_duration_seconds:p99_5m",
         _p99("tidemill_request_duration_seconds", "cluster", "instance", "server", "api"),
     ),
-    Recording("tidemill:fsync_duration_seconds:p99_5m", _p99("tidemill_fsync_duration_seconds", "cluster", "instance")),
-    Recording(
+    RecordedSeries(
+        "tidemill:fsync_duration_seconds:p99_5m", _p99("tidemill_fsync_duration_seconds", "cluster", "instance")
+    ),
+    RecordedSeries(
         "tidemill:event_loop_delay_seconds:p99_5m", _p99("tidemill_event_loop_delay_seconds", "cluster", "instance")
     ),
-    Recording(
+    RecordedSeries(
         "tidemill:timeline_lateness_seconds:p99_5m", _p99("tidemill_timeline_lateness_seconds", "cluster", "timeline")
     ),
 )

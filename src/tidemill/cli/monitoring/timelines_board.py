@@ -1,9 +1,19 @@
 """The dashboard of timelines."""
 
 from tidemill.cli.monitoring.expressions import RATE, quantile_of, rate_of
-from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, Limits, Panel, Query, Section, Variable
+from tidemill.cli.monitoring.grafana import (
+    BROKER,
+    CLUSTER,
+    SCOPE,
+    Board,
+    BoardVariable,
+    Panel,
+    PanelQuery,
+    PanelRow,
+    Thresholds,
+)
 
-TIMELINE = Variable("timeline", "Timeline", "label_values(tidemill_timeline_consumers{" + SCOPE + "}, timeline)")
+TIMELINE = BoardVariable("timeline", "Timeline", "label_values(tidemill_timeline_consumers{" + SCOPE + "}, timeline)")
 OF_TIMELINE = SCOPE + ',timeline=~"$timeline"'
 
 TIMELINES_BOARD = Board(
@@ -12,31 +22,31 @@ TIMELINES_BOARD = Board(
     "Lateness, leases, consumers and dead letters of timelines.",
     (CLUSTER, BROKER, TIMELINE),
     (
-        Section(
+        PanelRow(
             "Delivery",
             (
                 Panel(
                     "Lateness",
                     "Time from due time to first delivery, 50 % and 99 %. Messages are never early.",
                     (
-                        Query(
+                        PanelQuery(
                             quantile_of("0.5", "timeline", "tidemill_timeline_lateness_seconds", OF_TIMELINE),
                             "{{timeline}} 50 %",
                         ),
-                        Query(
+                        PanelQuery(
                             quantile_of("0.99", "timeline", "tidemill_timeline_lateness_seconds", OF_TIMELINE),
                             "{{timeline}} 99 %",
                         ),
                     ),
                     "s",
                     width=12,
-                    limits=Limits(0.1, 1),
+                    thresholds=Thresholds(0.1, 1),
                 ),
                 Panel(
                     "Lateness in detail",
                     "How many first deliveries were late by how much.",
                     (
-                        Query(
+                        PanelQuery(
                             f"sum by (le) (increase(tidemill_timeline_lateness_seconds_bucket{{{OF_TIMELINE}}}{RATE}))",
                             "{{le}}",
                         ),
@@ -49,7 +59,7 @@ TIMELINES_BOARD = Board(
                     "Messages",
                     "Messages by operation.",
                     (
-                        Query(
+                        PanelQuery(
                             rate_of("timeline, op", "tidemill_timeline_messages_total", OF_TIMELINE),
                             "{{timeline}} {{op}}",
                         ),
@@ -60,37 +70,41 @@ TIMELINES_BOARD = Board(
                 Panel(
                     "Bytes delivered",
                     "Bytes of the bodies that were leased.",
-                    (Query(rate_of("timeline", "tidemill_timeline_leased_bytes_total", OF_TIMELINE), "{{timeline}}"),),
+                    (
+                        PanelQuery(
+                            rate_of("timeline", "tidemill_timeline_leased_bytes_total", OF_TIMELINE), "{{timeline}}"
+                        ),
+                    ),
                     "Bps",
                     width=12,
                 ),
             ),
         ),
-        Section(
+        PanelRow(
             "Consumers and problems",
             (
                 Panel(
                     "Consumers",
                     "Connected consumers.",
-                    (Query(f"sum by (timeline) (tidemill_timeline_consumers{{{OF_TIMELINE}}})", "{{timeline}}"),),
+                    (PanelQuery(f"sum by (timeline) (tidemill_timeline_consumers{{{OF_TIMELINE}}})", "{{timeline}}"),),
                 ),
                 Panel(
                     "Dead letters",
                     "Messages whose attempts were used up.",
                     (
-                        Query(
+                        PanelQuery(
                             rate_of("timeline", "tidemill_timeline_messages_total", OF_TIMELINE + ',op="dead"'),
                             "{{timeline}}",
                         ),
                     ),
                     "cps",
-                    limits=Limits(critical=0.001),
+                    thresholds=Thresholds(critical=0.001),
                 ),
                 Panel(
                     "Rejected operations",
                     "A StaleLease is an operation of a consumer that has lost its lease.",
                     (
-                        Query(
+                        PanelQuery(
                             rate_of("timeline, reason", "tidemill_timeline_errors_total", OF_TIMELINE),
                             "{{timeline}} {{reason}}",
                         ),
@@ -101,7 +115,7 @@ TIMELINES_BOARD = Board(
                     "State",
                     "1 for the state that a broker's timelines are in.",
                     (
-                        Query(
+                        PanelQuery(
                             f"max by (instance, state) (tidemill_timelines_state{{{SCOPE}}}) > 0",
                             "{{instance}} {{state}}",
                         ),
@@ -111,7 +125,7 @@ TIMELINES_BOARD = Board(
                     "Timer delay, 99 %",
                     "How late the timers of the delivery fired.",
                     (
-                        Query(
+                        PanelQuery(
                             quantile_of("0.99", "timeline", "tidemill_timeline_timer_delay_seconds", OF_TIMELINE),
                             "{{timeline}}",
                         ),
@@ -122,7 +136,7 @@ TIMELINES_BOARD = Board(
                     "Clock difference",
                     "Difference of other clocks from the broker's.",
                     (
-                        Query(
+                        PanelQuery(
                             f"max by (instance, target) (tidemill_clock_drift_seconds{{{SCOPE}}})",
                             "{{instance}} {{target}}",
                         ),

@@ -1,9 +1,9 @@
 """The dashboard of topics."""
 
 from tidemill.cli.monitoring.expressions import rate_of
-from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, Panel, Query, Section, Variable
+from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, BoardVariable, Panel, PanelQuery, PanelRow
 
-TOPIC = Variable("topic", "Topic", "label_values(tidemill_partitions{" + SCOPE + "}, topic)")
+TOPIC = BoardVariable("topic", "Topic", "label_values(tidemill_partitions{" + SCOPE + "}, topic)")
 OF_TOPIC = SCOPE + ',topic=~"$topic"'
 
 TOPIC_BOARD = Board(
@@ -12,60 +12,60 @@ TOPIC_BOARD = Board(
     "Traffic, size and replicas of topics.",
     (CLUSTER, BROKER, TOPIC),
     (
-        Section(
+        PanelRow(
             "Traffic",
             (
                 Panel(
                     "Records in",
                     "Records that producers have appended.",
-                    (Query(rate_of("topic", "tidemill_topic_records_in_total", OF_TOPIC), "{{topic}}"),),
+                    (PanelQuery(rate_of("topic", "tidemill_topic_records_in_total", OF_TOPIC), "{{topic}}"),),
                     "cps",
                 ),
                 Panel(
                     "Bytes in",
                     "Bytes of batches appended.",
-                    (Query(rate_of("topic", "tidemill_topic_bytes_in_total", OF_TOPIC), "{{topic}}"),),
+                    (PanelQuery(rate_of("topic", "tidemill_topic_bytes_in_total", OF_TOPIC), "{{topic}}"),),
                     "Bps",
                 ),
                 Panel(
                     "Bytes out",
                     "Bytes of batches sent to consumers.",
-                    (Query(rate_of("topic", "tidemill_topic_bytes_out_total", OF_TOPIC), "{{topic}}"),),
+                    (PanelQuery(rate_of("topic", "tidemill_topic_bytes_out_total", OF_TOPIC), "{{topic}}"),),
                     "Bps",
                 ),
             ),
         ),
-        Section(
+        PanelRow(
             "Storage",
             (
                 Panel(
                     "Log size",
                     "Bytes of the logs, with all replicas.",
-                    (Query(f"sum by (topic) (tidemill_log_bytes{{{OF_TOPIC}}})", "{{topic}}"),),
+                    (PanelQuery(f"sum by (topic) (tidemill_log_bytes{{{OF_TOPIC}}})", "{{topic}}"),),
                     "bytes",
                 ),
                 Panel(
                     "Growth",
                     "Bytes per second that logs grow by; below 0 where retention removes more.",
-                    (Query(f"sum by (topic) (deriv(tidemill_log_bytes{{{OF_TOPIC}}}[10m]))", "{{topic}}"),),
+                    (PanelQuery(f"sum by (topic) (deriv(tidemill_log_bytes{{{OF_TOPIC}}}[10m]))", "{{topic}}"),),
                     "Bps",
                     can_be_negative=True,
                 ),
                 Panel(
                     "Partitions by broker",
                     "Replicas that each broker carries.",
-                    (Query(f"sum by (instance) (tidemill_partitions{{{OF_TOPIC}}})", "{{instance}}"),),
+                    (PanelQuery(f"sum by (instance) (tidemill_partitions{{{OF_TOPIC}}})", "{{instance}}"),),
                 ),
             ),
         ),
-        Section(
+        PanelRow(
             "Groups",
             (
                 Panel(
                     "Unread records by group",
                     "Groups that read these topics, and how many records each has not read.",
                     (
-                        Query(
+                        PanelQuery(
                             f"sum by (group, topic) (tidemill_group_lag_records{{{OF_TOPIC}}})", "{{group}} {{topic}}"
                         ),
                     ),
@@ -75,7 +75,7 @@ TOPIC_BOARD = Board(
                     "Age of the oldest unread record",
                     "How long the slowest partition of each group has waited.",
                     (
-                        Query(
+                        PanelQuery(
                             f"max by (group, topic) (tidemill_group_lag_seconds{{{OF_TOPIC}}})", "{{group}} {{topic}}"
                         ),
                     ),
