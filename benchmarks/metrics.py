@@ -11,6 +11,7 @@ of a broker for a Produce request with one small record.
 
 import argparse
 import asyncio
+import gc
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.machine import head
 from tidemill.app.broker_wiring import make_broker
 from tidemill.app.logs import quiet_unless_configured
+from tidemill.app.process import COLLECT_AFTER
 from tidemill.broker.broker import BrokerEnvironment, BrokerNode
 from tidemill.broker.group_lag import FRESH_S
 from tidemill.broker.metrics import BrokerMetrics
@@ -41,6 +43,7 @@ STEP_S = 0.001
 ROUNDS = 200_000
 REQUESTS = 5_000
 AT_ONCE = 200
+NEXT = 5
 WAIT_S = 60
 TOPICS, GROUPS = 500, 2_000
 TOPICS_FULL, GROUPS_FULL = 5_000, 10_000
@@ -134,8 +137,9 @@ async def run(topics: int, groups: int) -> None:
         try:
             await fill(broker, topics, groups)
             await scrape(broker, f"first scrape, {topics:,} topics and {groups:,} groups")
-            await asyncio.sleep(FRESH_S)
-            await scrape(broker, "next scrape")
+            for _ in range(NEXT):
+                await asyncio.sleep(FRESH_S)
+                await scrape(broker, "next scrape")
         finally:
             await broker.stop()
             await coordination.close()
@@ -148,6 +152,7 @@ def main() -> None:
     arguments = parser.parse_args()
     head("metrics")
     quiet_unless_configured()
+    gc.set_threshold(*COLLECT_AFTER)
     uvloop.run(run(*((TOPICS_FULL, GROUPS_FULL) if arguments.full else (TOPICS, GROUPS))))
     counting, request = counting_ns(), request_ns()
     print(f"counting one Produce request: {counting:.0f} ns, {counting / request:.2%} of its {request / 1000:.0f} us")

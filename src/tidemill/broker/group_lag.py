@@ -14,7 +14,7 @@ end was never known are counted in `tidemill_group_lag_unknown_partitions`.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -61,10 +61,6 @@ class LeaderReader(Protocol):
 class LagState(NamedTuple):
     """What one refresh has found."""
 
-    sizes: Sequence[GroupSize]
-    """The groups that are reported by name."""
-    states: Mapping[str, int]
-    """How many groups there are in each state."""
     committed: Sequence[CommittedOffset]
     found: Mapping[Place, UnreadPosition]
     ends: Mapping[TopicPartition, int]
@@ -101,8 +97,6 @@ class GroupLagMetrics:
         self._node_id = node_id
         self._clock_ms = clock_ms
         self._committed: list[CommittedOffset] = []
-        self._sizes: list[GroupSize] = []
-        self._states: Mapping[str, int] = {}
         self._found: dict[Place, UnreadPosition] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._fresh_until = 0.0
@@ -116,18 +110,18 @@ class GroupLagMetrics:
             if loop.time() >= self._fresh_until:
                 await self._refresh(LoopTurns())
                 self._fresh_until = loop.time() + FRESH_S
-            known = LagState(self._sizes, self._states, self._committed, self._found, self._ends, self._clock_ms())
+            known = LagState(self._committed, self._found, self._ends, self._clock_ms())
             by_topic, places, turns = TopicLags(), 0, LoopTurns()
             for lag in known.lags():
                 by_topic.add(lag)
                 places += 1
                 await turns.pause()
         unknown = len(known.committed) - places
-        return _readings(known, by_topic.by_pair, unknown, by_partition=by_partition)
+        return chain(
+            _of_groups(self._groups.sizes()), _readings(known, by_topic.by_pair, unknown, by_partition=by_partition)
+        )
 
     async def _refresh(self, turns: LoopTurns) -> None:
-        sizes = [size async for size in turns.over(self._groups.sizes())]
-        self._sizes, self._states = sizes[:GROUPS_MAX], Counter(size.state for size in sizes)
         committed = turns.over(self._groups.committed_offsets())
         self._committed = [each async for each in committed if self._exists(each.place)]
         wanted: dict[Place, None] = {}
@@ -201,6 +195,26 @@ class GroupLagMetrics:
             log.debug("group_lag_leader_unreachable", leader=node_id, error=str(error))
 
 
+def _of_groups(sizes: Iterator[GroupSize]) -> Iterator[MetricReading]:
+    states = Counter[str]()
+    for number, size in enumerate(sizes):
+        states[size.state] += 1
+        if number >= GROUPS_MAX:
+            continue
+        label = (("group", size.group_id),)
+        yield Gauge("tidemill_group_members", "Members of a group.", size.members, label)
+        yield Gauge(
+            "tidemill_group_generation",
+            "Generation or epoch of a group; a rebalance increases it.",
+            size.generation,
+            label,
+        )
+        in_state = (("group", size.group_id), ("state", size.state))
+        yield Gauge("tidemill_group_state", "The state of a group; the value is always 1.", 1, in_state)
+    for state, count in sorted(states.items()):
+        yield Gauge("tidemill_groups", "Groups that this broker coordinates.", count, (("state", state),))
+
+
 def _readings(
     known: LagState, lags: Mapping[tuple[str, str], TopicLag], unknown: int, *, by_partition: bool
 ) -> Iterator[MetricReading]:
@@ -216,19 +230,6 @@ def _readings(
         )
         if lag.seconds is not None:
             yield Gauge("tidemill_group_lag_seconds", "Age of the oldest unread record.", lag.seconds, labels)
-    for state, count in sorted(known.states.items()):
-        yield Gauge("tidemill_groups", "Groups that this broker coordinates.", count, (("state", state),))
-    for size in known.sizes:
-        label = (("group", size.group_id),)
-        yield Gauge("tidemill_group_members", "Members of a group.", size.members, label)
-        yield Gauge(
-            "tidemill_group_generation",
-            "Generation or epoch of a group; a rebalance increases it.",
-            size.generation,
-            label,
-        )
-        in_state = (("group", size.group_id), ("state", size.state))
-        yield Gauge("tidemill_group_state", "The state of a group; the value is always 1.", 1, in_state)
     if by_partition:
         for each in islice(known.lags(), DETAIL_ROWS_MAX):
             yield from _of_partition(each)

@@ -142,6 +142,7 @@ async def test_the_rows_of_groups_and_partitions_are_bounded(tmp_path: Path, mon
             await commit(broker, f"g{number}", "orders", 0)
         found = await scraped(broker, by_partition=True)
         assert len([key for key in found if key[0] == "group_members"]) == 3
+        assert found["groups", "Empty"] == 5
         assert len([key for key in found if key[0] == "group_partition_lag_records"]) == 2
         assert len([key for key in found if key[0] == "group_lag_records"]) == 5
 
