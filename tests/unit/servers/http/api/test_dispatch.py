@@ -39,7 +39,7 @@ async def test_a_document_becomes_json() -> None:
     assert (answer.status_code, answer.body, answer.media_type) == (200, '{"error":"é"}'.encode(), "application/json")
 
 
-async def test_nothing_becomes_204() -> None:
+async def test_an_empty_answer_becomes_204() -> None:
     assert (await answered(None)).status_code == 204
 
 
