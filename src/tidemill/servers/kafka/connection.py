@@ -16,24 +16,23 @@ from collections.abc import Awaitable, Coroutine
 from contextlib import AsyncExitStack
 from struct import Struct
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import structlog
 
-from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import ProtocolViolation, TidemillError
 from tidemill.model.listeners import ListenerSpec
 from tidemill.security.client_certificate import certificate_principal
-from tidemill.security.core.event_limiter import EventLimiter
-from tidemill.security.core.quotas import QuotaKind
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
-from tidemill.servers.kafka.api_table import ApiTable
 from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_version
+from tidemill.servers.kafka.connection_host import ConnectionHost
+from tidemill.servers.kafka.connection_throttle import ConnectionThrottle
 from tidemill.servers.kafka.error_counts import SERVER, count_error
 from tidemill.servers.kafka.eviction import Resting, Upload
-from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX, LoopGuard
+from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.servers.kafka.measured_steps import MeasuredSteps
-from tidemill.servers.kafka.throttle_time import throttle_ms, with_throttle_time
+from tidemill.servers.kafka.response_slot import ResponseSlot
+from tidemill.servers.kafka.throttle_time import PRODUCE, throttle_ms, with_throttle_time
 from tidemill.wire.kafka.error_codes import refusals
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.loading import is_loaded, load
@@ -42,7 +41,6 @@ from tidemill.wire.kafka.requests import Header, is_flexible, peek, read_body, r
 
 LOGIN_APIS = frozenset({API_VERSIONS, 17, 36})
 """ApiVersions, SaslHandshake and SaslAuthenticate are served before a client has authenticated."""
-_LOGIN_ONLY = frozenset({17, 36})
 LOGIN_TIMEOUT_S = 30.0
 """A client that has not authenticated after this time is disconnected."""
 LOGIN_END_S = 0.1
@@ -60,81 +58,21 @@ JOINED_WRITE_BYTES_MAX = 64 * 1024
 UPLOAD_GRACE_S = 120.0
 UPLOAD_BYTES_PER_S_MIN = 64 * 1024
 """A frame must arrive within the grace time plus its size at this rate; slower connections are closed."""
-
-INDEBTED_HOLD_S_MAX = 20.0
-"""How long the first Produce request of a connection waits at most while its client is above a quota."""
-_PRODUCE = 0
-
 _PREFIX = Struct(">ii")
 
 log = structlog.get_logger("tidemill.kafka")
 
 
-class ConnectionHost(Protocol):
-    """The part of the Kafka server that its connections use."""
-
-    broker: BrokerNode
-    apis: ApiTable
-    guard: LoopGuard
-    closings: EventLimiter
-    """Which closed connections are logged: clients can repeat what they are closed for without end."""
-    scratch: memoryview
-    memory_short: bool
-    is_crowded: bool
-    eager_bytes: int
-
-    def opened(self, connection: "ClientConnection") -> None:
-        """Register a connection."""
-
-    def authenticated(self, connection: "ClientConnection") -> None:
-        """The client has logged in."""
-
-    def closed(self, connection: "ClientConnection") -> None:
-        """Unregister a closed connection."""
-
-    def adopt(self, task: asyncio.Task[None], held_bytes: int, *, waits: bool) -> None:
-        """Keep a request whose client has disconnected, and count its memory, until it is done.
-
-        `waits`: the request may wait for other clients, so a server that stops does not wait for it.
-        """
-
-    def owe(self, count: int) -> None:
-        """Add `count` (may be negative) to the bytes of responses that slow clients have not read."""
-
-    def hold(self, count: int) -> None:
-        """Add `count` (may be negative) to the bytes of requests; closes the slowest uploads above the limit."""
-
-    def stall(self, connection: "ClientConnection") -> None:
-        """Call `unstall` when all connections together are below the limit again."""
-
-
-class ResponseSlot:
-    """The place of one response in the queue."""
-
-    __slots__ = ("api", "buffers", "done", "frame_bytes", "pipelined", "started", "task")
-
-    def __init__(self, api: Api, frame_bytes: int, started: float) -> None:
-        self.api = api
-        self.pipelined = api.pipelined
-        self.frame_bytes = frame_bytes
-        self.started = started
-        self.buffers: Buffers | None = None
-        self.done = False
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether the request may wait for other clients."""
-        return self.api.abandoned or self.api.parked
-
-
 class ClientConnection(asyncio.BufferedProtocol):
     """The state of one connection."""
 
-    def __init__(self, server: ConnectionHost, listener: ListenerSpec | None = None, address: str = "") -> None:
+    def __init__(
+        self, server: "ConnectionHost[ClientConnection]", listener: ListenerSpec | None = None, address: str = ""
+    ) -> None:
         self._server = server
         self._throttle = server.broker.security.throttle
         self._identity = ConnectionIdentity(listener)
+        self._muting = ConnectionThrottle(self._throttle, self._identity)
         self._frames = FrameReader(server.scratch, self._frame_bytes_max())
         self._waiting: deque[bytearray] = deque()
         self._in_time = 0
@@ -152,8 +90,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._upload_deadline: float | None = None
         self._upload_began = 0.0
         self._paused_at = 0.0
-        self._muted: asyncio.TimerHandle | None = None
-        self._was_checked_for_debt = False
         self._served = False
         self._login_deadline = self._loop.time() + LOGIN_TIMEOUT_S
         self.last_active = self._loop.time()
@@ -202,9 +138,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if exc is None and not self._ending:
             self._start_rest()
         self._ending = True
-        if self._muted is not None:
-            self._muted.cancel()
-            self._muted = None
+        self._muting.end()
         self._waiting.clear()
         kept_bytes = 0
         for slot in self._slots:
@@ -275,7 +209,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return True
         if now > self._login_deadline and not self._identity.is_authenticated:
             return True
-        return not self._slots and self._muted is None and now - self.last_active > idle_s
+        return not self._slots and not self._muting.is_muted and now - self.last_active > idle_s
 
     def upload(self, now: float) -> "Upload[ClientConnection] | None":
         """The request of which a part has arrived, if there is one."""
@@ -294,7 +228,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def muted_file(self) -> int | None:
         """The file descriptor of a throttled connection: it does not read, so it does not notice the client's end."""
-        if self._muted is None or self._transport is None or self._transport.is_closing():
+        if not self._muting.is_muted or self._transport is None or self._transport.is_closing():
             return None
         found: int = self._transport.get_extra_info("socket").fileno()
         return found
@@ -302,7 +236,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def held_throttled_bytes(self) -> int:
         """The memory of the requests of a throttled client."""
-        return 0 if self._muted is None or self._ending else self._held_bytes
+        return 0 if not self._muting.is_muted or self._ending else self._held_bytes
 
     def leave(self) -> None:
         """Close a throttled connection whose client has left; Produce requests that have arrived still count."""
@@ -311,10 +245,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def unmute(self) -> None:
         """Start reading again: the time of the throttling is over, or the quotas have changed."""
-        if self._muted is None:
+        if not self._muting.is_muted:
             return
-        self._muted.cancel()
-        self._muted = None
+        self._muting.end()
         self._pump()
         self._account()
         self._regulate_reading()
@@ -372,7 +305,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _pump(self) -> None:
         """Start the requests that may start."""
         while self._waiting and not self._ending and not self._write_paused and len(self._slots) < IN_FLIGHT_MAX:
-            if self._muted is not None:
+            if self._muting.is_muted:
                 return
             frame = self._waiting[0]
             try:
@@ -383,7 +316,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if self._slots and not (api.pipelined and self._slots[-1].pipelined):
                     return
                 self._check_login(api)
-                if key == _PRODUCE and not self._was_checked_for_debt and self._is_in_debt(version, frame):
+                if key == PRODUCE and not self._muting.is_checked and self._mute(self._muting.debt_s(version, frame)):
                     return
                 self._start(api, key, version, self._next_frame())
             except ProtocolViolation as error:
@@ -406,18 +339,6 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._start(api, key, version, self._next_frame())
             except ProtocolViolation:
                 return
-
-    def _is_in_debt(self, version: int, frame: bytearray) -> bool:
-        """Hold the first Produce request of a client above its quota: a new connection is no way around it."""
-        self._was_checked_for_debt = True
-        if not self._throttle.is_enabled or self._identity.node_id is not None:
-            return False
-        header = read_header(frame, flexible=is_flexible(_PRODUCE, version))
-        user, now = self._identity.principal.name, self._loop.time()
-        wait_s = self._throttle.delay(QuotaKind.PRODUCE, user, header.client_id, now)
-        if wait_s:
-            self._mute(min(wait_s, INDEBTED_HOLD_S_MAX))
-        return wait_s > 0
 
     def _check_login(self, api: Api) -> None:
         """Refuse other requests until the client has authenticated, and again when its login has expired."""
@@ -478,17 +399,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             guard=server.guard,
             memory_short=server.memory_short,
         )
-        if key == _PRODUCE and self._throttle.is_enabled:
-            self._charge_bytes(call, len(frame))
+        if key == PRODUCE and self._throttle.is_enabled:
+            self._mute(self._muting.count_produce(call, len(frame)))
         return header, call
-
-    def _charge_bytes(self, call: Call, size: int) -> None:
-        """Count a Produce request when it starts: requests that have arrived behind it wait if it is too much."""
-        if self._identity.node_id is None and self._identity.is_authenticated:
-            user, now = self._identity.principal.name, self._loop.time()
-            wait_s = self._throttle.record(QuotaKind.PRODUCE, user, call.client_id, size, now)
-            if wait_s:
-                self._mute(wait_s)
 
     async def _load_and_serve(self, slot: ResponseSlot, key: int, version: int, frame: bytearray) -> None:
         """Serve the first request of its version: its message classes are imported in a thread."""
@@ -501,10 +414,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         except ProtocolViolation as error:
             self._end(error)
         else:
-            await self._serve(slot, call, header, self._measured(call, slot.api.handle(call, request)))
-
-    def _measured(self, call: Call, answering: Awaitable[Any]) -> Awaitable[Any]:
-        return MeasuredSteps(call, answering) if self._throttle.measures_time else answering
+            await self._serve(slot, call, header, self._muting.measured(call, slot.api.handle(call, request)))
 
     async def _serve_large(self, slot: ResponseSlot, call: Call, header: Header, frame: bytearray) -> None:
         guard = self._server.guard
@@ -519,18 +429,18 @@ class ClientConnection(asyncio.BufferedProtocol):
                 return
             if slot.waits:
                 await permit.aclose()  # it may wait for other clients, whose requests may need the permit
-            await self._serve(slot, call, header, self._measured(call, slot.api.handle(call, request)))
+            await self._serve(slot, call, header, self._muting.measured(call, slot.api.handle(call, request)))
 
     async def _serve(self, slot: ResponseSlot, call: Call, header: Header, answering: Awaitable[Any]) -> None:
         flexible = is_flexible(header.key, header.version)
         try:
             answer = await self._handle(slot.api, call, answering)
-            if self._throttle.is_enabled and self._identity.node_id is None:
-                self._charge(slot, call)
+            if self._throttle.is_enabled:
+                self._muting.count_answer(slot.api, call)
             if call.wait_s:
                 answer = with_throttle_time(answer, call.api_key, call.version, throttle_ms(call.wait_s))
                 self._mute(call.wait_s)
-            buffers = answer if answer is None or isinstance(answer, list) else await self._encoded(call, answer)
+            buffers = answer if answer is None or isinstance(answer, list) else await self._muting.encoded(call, answer)
         except ProtocolViolation as error:
             self._end(error)
             return
@@ -549,37 +459,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         if has_failed:
             self._end_login()
 
-    def _charge(self, slot: ResponseSlot, call: Call) -> None:
-        """Let the client wait that is above a quota."""
-        if slot.api.key in _LOGIN_ONLY or not self._identity.is_authenticated:
-            return
-        user, now = self._identity.principal.name, self._loop.time()
-        if slot.api.key == _PRODUCE:
-            call.throttle(self._throttle.delay(QuotaKind.PRODUCE, user, call.client_id, now))
-        if self._throttle.measures_time:
-            call.throttle(self._throttle.record_time(user, call.client_id, call.spent_s, now))
-
-    async def _encoded(self, call: Call, answer: Any) -> Buffers:
-        """The response as bytes. The time that this takes counts for the next request of the client."""
-        if not self._throttle.measures_time or self._identity.node_id is not None:
-            return [await call.encoded(answer)]
-        before_s = call.spent_s
-        encoded = await MeasuredSteps(call, call.encoded(answer))
-        user, now = self._identity.principal.name, self._loop.time()
-        self._throttle.spend_time(user, call.client_id, call.spent_s - before_s, now)
-        return [encoded]
-
-    def _mute(self, wait_s: float) -> None:
-        """Stop reading, and start no request, until the time is over. Responses are still sent (KIP-219)."""
-        if self._ending:
-            return
-        until = self._loop.time() + wait_s
-        if self._muted is not None:
-            if until <= self._muted.when():
-                return
-            self._muted.cancel()
-        self._muted = self._loop.call_at(until, self.unmute)
+    def _mute(self, wait_s: float) -> bool:
+        """Stop reading, and start no request, until the time is over; False if there is nothing to wait for."""
+        if not wait_s or self._ending:
+            return False
+        self._muting.mute(wait_s, self.unmute)
         self._regulate_reading()
+        return True
 
     async def _handle(self, api: Api, call: Call, answering: Awaitable[Any]) -> Any:
         try:
@@ -685,7 +571,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         crowded = self._server.is_crowded and self._held_bytes > CROWDED_BYTES_MAX
         if crowded:
             self._server.stall(self)
-        full = many or crowded or self._write_paused or self._retired or self._muted is not None
+        full = many or crowded or self._write_paused or self._retired or self._muting.is_muted
         if full and not self._read_paused:
             self._read_paused = True
             self._paused_at = self._loop.time()
