@@ -128,6 +128,4 @@ class Readers:
 
 def served(timelines: Dispatcher | None, readers: Readers) -> dict[str, int]:
     """The number of consumers of each timeline and topic that are connected here."""
-    names = sorted(timelines.stats) if timelines is not None else []
-    counts = {name: len(timelines.consumers(name)) for name in names} if timelines is not None else {}
-    return {**{name: count for name, count in counts.items() if count}, **readers.counts()}
+    return {**(timelines.served() if timelines is not None else {}), **readers.counts()}

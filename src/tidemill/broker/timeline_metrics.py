@@ -1,7 +1,8 @@
 """Connects timelines to the broker: dead letters become records, and timeline statistics become metrics."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.topics import Topics
@@ -11,11 +12,17 @@ from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.replication.leader_appends import LeaderAppends
-from tidemill.timelines.consumer import TimelineConsumer
 from tidemill.timelines.dead_letters import Append
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.health import TimelinesState
-from tidemill.timelines.stats import TimelineStats
+from tidemill.timelines.stats import (
+    COMMANDS,
+    LEASE_OPERATIONS,
+    MESSAGE_OPERATIONS,
+    OTHER_TIMELINES,
+    TimelineCounts,
+    TimelineStats,
+)
 
 
 def dead_letter_writer(
@@ -36,7 +43,10 @@ def dead_letter_writer(
 
 
 def timeline_readings(dispatcher: Dispatcher) -> Callable[[], Iterable[MetricReading]]:
-    """The metrics of the timelines, read when they are requested."""
+    """The metrics of the timelines, read when they are requested.
+
+    Their label is `timeline`, not `topic`: a topic and a timeline of one name may exist, and are different things.
+    """
 
     def read() -> Iterator[MetricReading]:
         health = dispatcher.health()
@@ -51,34 +61,43 @@ def timeline_readings(dispatcher: Dispatcher) -> Callable[[], Iterable[MetricRea
             yield Gauge(
                 "tidemill_timelines_drift_seconds", "Difference of a clock.", drift_ms / 1_000, (("target", target),)
             )
-        for name, stats in sorted(dispatcher.stats.items()):
-            yield from _of_timeline(name, stats, dispatcher.consumers(name))
+        yield from _commands(dispatcher.stats)
+        for name in dispatcher.stats.names():
+            stats = dispatcher.stats.get(name)
+            if stats is not None:  # it may be deleted while the readings are read
+                yield from list(_of_timeline(name, stats))
+        yield from _consumers(dispatcher)
 
     return read
 
 
-def _of_timeline(name: str, stats: TimelineStats, consumers: Sequence[TimelineConsumer]) -> Iterator[MetricReading]:
+def _commands(counts: TimelineCounts) -> Iterator[MetricReading]:
+    for operation in COMMANDS:
+        count = counts.commands[operation]
+        yield CounterReading("tidemill_timeline_commands", "Commands about timelines.", count, (("op", operation),))
+    for (operation, reason), count in sorted(counts.command_errors.items()):
+        labels = ("op", operation), ("reason", reason)
+        yield CounterReading("tidemill_timeline_command_errors", "Rejected commands.", count, labels)
+
+
+def _of_timeline(name: str, stats: TimelineStats) -> Iterator[MetricReading]:
     label = ("timeline", name)
-    for operation, count in sorted(stats.messages.items()):
-        labels = (label, ("op", operation))
-        yield CounterReading("tidemill_timeline_messages", "Messages by operation.", count, labels)
-    for reason, count in sorted(stats.errors.items()):
-        labels = (label, ("reason", reason))
-        yield CounterReading("tidemill_timeline_errors", "Rejected operations.", count, labels)
+    yield from _operations(name, stats)
     yield CounterReading(
         "tidemill_timeline_leased_bytes", "Bytes of the bodies that were leased.", stats.leased_bytes, (label,)
     )
-    yield Gauge("tidemill_timeline_consumers", "Connected consumers.", len(consumers), (label,))
-    slowest_s = max((one.latency_us / 1_000_000 for one in consumers), default=0.0)
-    yield Gauge(
-        "tidemill_timeline_consumer_latency_max_seconds",
-        "Largest network latency of a consumer.",
-        slowest_s,
+    yield HistogramReading(
+        "tidemill_timeline_delivery_attempts", "The number of the attempt that a lease was.", stats.attempts, (label,)
+    )
+    yield CounterReading(
+        "tidemill_timeline_past_due_messages",
+        "Messages that were due more than a second before they were scheduled or moved.",
+        stats.past_due,
         (label,),
     )
     yield HistogramReading(
         "tidemill_timeline_lateness_seconds",
-        "Time from due time to first delivery.",
+        "Time from due time to first delivery, without past-due messages.",
         stats.lateness,
         (label,),
     )
@@ -94,3 +113,50 @@ def _of_timeline(name: str, stats: TimelineStats, consumers: Sequence[TimelineCo
         stats.wakeup,
         (label,),
     )
+
+
+def _operations(name: str, stats: TimelineStats) -> Iterator[MetricReading]:
+    label = ("timeline", name)
+    for operation in MESSAGE_OPERATIONS:
+        labels = label, ("op", operation)
+        yield CounterReading(
+            "tidemill_timeline_messages",
+            "Messages by operation; a duplicate has the id of a message that exists.",
+            stats.messages[operation],
+            labels,
+        )
+    for operation in LEASE_OPERATIONS:
+        labels = label, ("op", operation)
+        yield CounterReading(
+            "tidemill_timeline_leases",
+            "Leases by operation; one expires when no consumer settles it in time.",
+            stats.leases[operation],
+            labels,
+        )
+    for (operation, reason), count in sorted(stats.errors.items()):
+        yield CounterReading(
+            "tidemill_timeline_errors",
+            "Operations on messages and leases that were rejected.",
+            count,
+            (label, ("op", operation), ("reason", reason)),
+        )
+
+
+def _consumers(dispatcher: Dispatcher) -> Iterator[MetricReading]:
+    """The consumers of each timeline that is counted by name, and of the others together."""
+    counts: Counter[str] = Counter(dict.fromkeys(dispatcher.stats.names(), 0))
+    slowest_us: dict[str, int] = {}
+    for name, count in dispatcher.served().items():
+        label = name if name in counts else OTHER_TIMELINES
+        counts[label] += count
+        slowest_us[label] = max(slowest_us.get(label, 0), *(one.latency_us for one in dispatcher.consumers(name)))
+    for name, count in sorted(counts.items()):
+        slowest_s = slowest_us.get(name, 0) / 1_000_000
+        labels = (("timeline", name),)
+        yield Gauge("tidemill_timeline_consumers", "Connected consumers.", count, labels)
+        yield Gauge(
+            "tidemill_timeline_consumer_latency_max_seconds",
+            "Largest network latency of a consumer.",
+            slowest_s,
+            labels,
+        )

@@ -8,14 +8,14 @@ topic rejects (it is too large there) stays, and is tried again when that lease 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.model.timeline_errors import StoreUnavailable, TimelineError
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.lease import Claim, CommandOutcome, Complete, LeaseGrant, MoveToTimeline
 from tidemill.timelines.core.message import FIND_LIMIT_MAX, Selection, TimedMessage
 from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.interface import TimelineStore
-from tidemill.timelines.stats import TimelineStats
+from tidemill.timelines.stats import DEAD, TimelineStats
 
 DEAD_LETTER_HOLDER = "tidemill-dead-letters"
 APPEND_LEASE_MS = 30_000
@@ -47,21 +47,25 @@ class DeadLetterRouter:
     async def move(self, timeline: TimelineInfo, stats: TimelineStats, dead: Sequence[TimedMessage]) -> None:
         """Move the messages to the target in the timeline's settings."""
         kind, _, target = timeline.settings.dead_letter.partition(":")
-        if kind == "timeline":
-            await self._create_target(timeline.name, timeline.settings)
-            moved = await self._to_timeline(timeline.name, target, dead)
-        else:
-            moved = await self._to_topic(timeline.name, target, dead)
-        stats.messages["dead"] += moved
+        before = stats.messages[DEAD]
+        try:
+            if kind == "timeline":
+                await self._create_target(timeline.name, timeline.settings)
+                await self._to_timeline(timeline.name, target, stats, dead)
+            else:
+                await self._to_topic(timeline.name, target, stats, dead)
+        except TimelineError as error:
+            stats.failed(DEAD, type(error).__name__, len(dead) - (stats.messages[DEAD] - before))
+            raise
 
-    async def _to_timeline(self, name: str, target: str, dead: Sequence[TimedMessage]) -> int:
+    async def _to_timeline(self, name: str, target: str, stats: TimelineStats, dead: Sequence[TimedMessage]) -> None:
         now_ms = self._clock.now_ms()
         commands = [MoveToTimeline(message.seq, message.version, target) for message in dead]
         outcomes = await self._guard.ask_store(lambda: self._store.settle(name, commands, now_ms=now_ms))
+        stats.messages[DEAD] += outcomes.count(CommandOutcome.DONE)
         self._arrived(target)
-        return outcomes.count(CommandOutcome.DONE)
 
-    async def _to_topic(self, name: str, topic: str, dead: Sequence[TimedMessage]) -> int:
+    async def _to_topic(self, name: str, topic: str, stats: TimelineStats, dead: Sequence[TimedMessage]) -> None:
         append = self._append
         if append is None:
             raise StoreUnavailable(f"the dead letters of {name!r} cannot be moved: this broker has no topics")
@@ -81,9 +85,9 @@ class DeadLetterRouter:
             else:
                 done.append(Complete(leased[message.id].seq, leased[message.id].token))
         outcomes = await self._guard.ask_store(lambda: self._store.settle(name, done, now_ms=self._clock.now_ms()))
+        stats.messages[DEAD] += outcomes.count(CommandOutcome.DONE)
         if failure is not None:
             raise failure
-        return outcomes.count(CommandOutcome.DONE)
 
     async def _with_bodies(self, name: str, leased: Mapping[str, LeaseGrant]) -> AsyncIterator[TimedMessage]:
         """The messages with their bodies; a store returns only as many at a time as fit into memory."""

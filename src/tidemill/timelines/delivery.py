@@ -37,7 +37,7 @@ from tidemill.timelines.leases import Held, LeaseTable
 from tidemill.timelines.prefetch import Prefetch
 from tidemill.timelines.prefetcher import Prefetcher
 from tidemill.timelines.push_timer import PushTimer
-from tidemill.timelines.stats import TimelineStats
+from tidemill.timelines.stats import CHANGED, CONSUMER_LEFT, EXPIRED, LEASED, TimelineStats
 from tidemill.timelines.wakeup import Wakeup
 
 EARLY_MS = 100
@@ -211,6 +211,7 @@ class TimelineDelivery:
         """Run one round; whether there may be more to do at once."""
         now_ms = self._clock.now_ms()
         for held in self._leases.expire(now_ms):
+            self._stats.leases[EXPIRED] += 1
             held.consumer.moved_ms = held.consumer.suspect_ms = now_ms
             self._feed.note(held.id, held.until_ms)  # its position, even when this is noticed late
         for consumer in self.queues.consumers.values():
@@ -266,9 +267,11 @@ class TimelineDelivery:
         ]
         leases: Sequence[LeaseGrant | None] = ()
         try:
-            leases = await self._guard.ask_store(
-                lambda: self._store.acquire(self.name, claims, now_ms=now_ms, early_ms=EARLY_MS)
-            )
+            with self._stats.failures(LEASED, len(claims)):
+                leases = await self._guard.ask_store(
+                    lambda: self._store.acquire(self.name, claims, now_ms=now_ms, early_ms=EARLY_MS)
+                )
+            self._stats.failed(LEASED, CHANGED, leases.count(None))
         finally:
             for consumer, message in pairs:
                 consumer.reserved -= 1
@@ -293,17 +296,20 @@ class TimelineDelivery:
         return None
 
     async def _give_back(self, gone: Iterable[Held]) -> None:
-        now_ms = self._clock.now_ms()
+        commands = [Release(one.seq, one.token, self._clock.now_ms()) for one in gone]
+        self._stats.failed(LEASED, CONSUMER_LEFT, len(commands))
         with suppress(TimelineError):  # on an error they return when their leases end
-            await self.settle([Release(one.seq, one.token, now_ms) for one in gone])
+            await self.settle(commands)
 
     def _pushed(self, consumer: TimelineConsumer, granted: list[Granted]) -> None:
         now_ms = self._clock.late_ms(0)
-        late_ms = [max(0.0, now_ms - message.scheduled_ms) for message, lease in granted if lease.attempts <= 1]
-        self._stats.leased(len(granted), sum(one.message.size for one in granted), late_ms)
         if self.queues.consumers.get(consumer.id) is not consumer:
             self._return(granted)
             return
+        for message, lease in granted:
+            self._stats.leased(lease.attempts, message.size)
+            if lease.attempts <= 1:
+                self._stats.first_delivered(message.id, message.scheduled_ms, now_ms)
         try:
             consumer.push(granted)
         except Exception as error:  # noqa: BLE001 - one consumer must not stop the delivery to the others

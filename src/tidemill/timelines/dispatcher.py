@@ -8,7 +8,9 @@ store is read again, and its clock is compared with ours.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import structlog
@@ -35,6 +37,7 @@ from tidemill.timelines.core.lease import (
     MoveToTimeline,
     Release,
     check_commands,
+    error_of,
 )
 from tidemill.timelines.core.message import (
     BATCH_MESSAGES_MAX,
@@ -48,18 +51,32 @@ from tidemill.timelines.core.message import (
     TimelinePosition,
     check_new,
 )
-from tidemill.timelines.core.timeline import Created, TimelineInfo, TimelineSettings
+from tidemill.timelines.core.timeline import Created, TimelineInfo, TimelineSettings, TimelineState
 from tidemill.timelines.dead_letters import Append, DeadLetterRouter
 from tidemill.timelines.delivery import TimelineDelivery
 from tidemill.timelines.future import FutureHistogram, FutureReader, future_selection
 from tidemill.timelines.health import Health, HealthMonitor
 from tidemill.timelines.interface import ClockTrust, SharedConsumers, TimelineStore
 from tidemill.timelines.lifecycle import Lifecycle
-from tidemill.timelines.stats import TimelineStats
+from tidemill.timelines.stats import (
+    ALTERED,
+    CANCELLED,
+    COMPLETED,
+    CREATED,
+    DELETED,
+    DUPLICATE,
+    EXTENDED,
+    MOVED,
+    RELEASED,
+    RETRIED,
+    SCHEDULED,
+    TimelineCounts,
+    TimelineStats,
+)
 
 CHECK_S = 1.0
 REFRESH_S = 5.0
-COUNTED_AS: dict[type[Command], str] = {Complete: "completed", Release: "released", Extend: "extended"}
+COUNTED_AS: dict[type[Command], str] = {Complete: COMPLETED, Release: RELEASED, Extend: EXTENDED}
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +108,7 @@ class Dispatcher:
         self.clock = clock
         self.guard = HealthMonitor(clock, rng, trust=trust)
         self._trust = trust
-        self.stats: dict[str, TimelineStats] = {}
+        self.stats = TimelineCounts()
         self._store = store
         self._rng = rng
         self._shared = False
@@ -166,6 +183,11 @@ class Dispatcher:
         delivery = self._deliveries.get(name)
         return list(delivery.queues.consumers.values()) if delivery else []
 
+    def served(self) -> dict[str, int]:
+        """The number of consumers that are connected here, by timeline; only timelines that have some."""
+        counts = ((name, len(self._deliveries[name].queues.consumers)) for name in sorted(self._deliveries))
+        return {name: count for name, count in counts if count}
+
     def attending(self, name: str) -> int:
         """The number of consumers of the timeline, at all brokers that share it."""
         return len(self.consumers(name) if self._registry is None else self._registry.places(name))
@@ -182,7 +204,8 @@ class Dispatcher:
 
     async def create(self, name: str, settings: TimelineSettings) -> Created:
         """Create a timeline; repeating it changes nothing."""
-        created = await self._lifecycle.create(name, settings)
+        with self.stats.command(CREATED):
+            created = await self._lifecycle.create(name, settings)
         if created.timeline.settings.max_attempts:
             self._delivery(created.timeline)
         return created
@@ -198,14 +221,16 @@ class Dispatcher:
 
     async def alter(self, name: str, settings: TimelineSettings) -> TimelineInfo:
         """Change the settings of a timeline; its consumers reconnect."""
-        timeline = await self._lifecycle.alter(name, settings)
+        with self.stats.command(ALTERED):
+            timeline = await self._lifecycle.alter(name, settings)
         if timeline.settings.max_attempts:
             self._delivery(timeline)
         return timeline
 
     async def delete(self, name: str) -> None:
         """Delete a timeline: at once for clients, in the background for the store."""
-        await self._lifecycle.delete(name)
+        with self.stats.command(DELETED):
+            await self._lifecycle.delete(name)
 
     async def removed(self, name: str) -> None:
         """Wait until a deleted timeline is removed completely and its name is free."""
@@ -213,15 +238,18 @@ class Dispatcher:
 
     async def schedule(self, name: str, messages: Sequence[ScheduleRequest], *, group: str = "") -> list[Scheduled]:
         """Store messages for later; durable when it returns. One invalid message rejects the whole batch."""
-        timeline = self.timeline(name)
+        timeline, stats = self.timeline(name), self.stats.of(name)
         new = [
             NewMessage(one.id or self._new_id(), one.due_ms, one.body, self._rng.randrange(BUCKETS), one.key, group)
             for one in messages
         ]
-        check_new(new, timeline.settings.body_bytes_max)
-        kept = await self.guard.ask_store(lambda: self._store.schedule(name, new))
-        stats = self._stats(name)
-        stats.messages["scheduled"] += sum(not one.duplicate for one in kept)
+        with stats.failures(SCHEDULED, len(new)):
+            check_new(new, timeline.settings.body_bytes_max)
+            kept = await self.guard.ask_store(lambda: self._store.schedule(name, new))
+        stored = [(one.id, one.due_ms) for one in kept if not one.duplicate]
+        stats.messages[SCHEDULED] += len(stored)
+        stats.messages[DUPLICATE] += len(kept) - len(stored)
+        stats.scheduled(stored, self.clock.now_ms())
         delivery = self._deliveries.get(name)
         if delivery is not None:
             delivery.scheduled(new, kept)
@@ -229,14 +257,18 @@ class Dispatcher:
 
     async def cancel(self, name: str, ids: Sequence[str], *, group: str = "") -> list[CommandOutcome]:
         """Cancel messages that no consumer holds."""
-        return await self._change(name, [Cancel(one, group) for one in ids], "cancelled")
+        return await self._change(name, [Cancel(one, group) for one in ids], CANCELLED)
 
     async def move(self, name: str, ids: Sequence[str], due_ms: int, *, group: str = "") -> list[CommandOutcome]:
         """Give messages another due time."""
-        outcomes = await self._change(name, [Move(one, due_ms, group) for one in ids], "moved")
+        self.timeline(name)
+        stats = self.stats.of(name)
+        outcomes = await self._change(name, [Move(one, due_ms, group) for one in ids], MOVED)
         delivery = self._deliveries.get(name)
-        for message_id, outcome in zip(ids, outcomes, strict=True):
-            if delivery is not None and outcome is CommandOutcome.DONE:
+        moved = [one for one, outcome in zip(ids, outcomes, strict=True) if outcome is CommandOutcome.DONE]
+        stats.scheduled(((one, due_ms) for one in moved), self.clock.now_ms())
+        for message_id in moved:
+            if delivery is not None:
                 delivery.moved(message_id, due_ms)
         return outcomes
 
@@ -244,7 +276,7 @@ class Dispatcher:
         """Return dead letters of the timeline `name` to the timelines where they come from, to be delivered again."""
         for target in {one.to for one in dead}:
             self.timeline(target)
-        outcomes = await self._change(name, dead, "retried")
+        outcomes = await self._change(name, dead, RETRIED)
         for target in {one.to for one in dead}:
             self._arrived(target)
         return outcomes
@@ -262,10 +294,11 @@ class Dispatcher:
 
     async def _change(self, name: str, commands: Sequence[Command], counted_as: str) -> list[CommandOutcome]:
         self.timeline(name)
-        now_ms = self.clock.now_ms()
-        check_commands(commands, now_ms)
-        outcomes = await self.guard.ask_store(lambda: self._store.settle(name, commands, now_ms=now_ms))
-        self._count(name, counted_as, outcomes)
+        now_ms, stats = self.clock.now_ms(), self.stats.of(name)
+        with stats.failures(counted_as, len(commands)):
+            check_commands(commands, now_ms)
+            outcomes = await self.guard.ask_store(lambda: self._store.settle(name, commands, now_ms=now_ms))
+        _count(stats, counted_as, outcomes)
         return outcomes
 
     async def settle(self, name: str, commands: Sequence[Command]) -> list[CommandOutcome | TimelineError]:
@@ -278,10 +311,16 @@ class Dispatcher:
             at: error for at, one in enumerate(commands) if (error := _refusal(one, now_ms, may_count)) is not None
         }
         good = [one for at, one in enumerate(commands) if at not in refused]
-        outcomes = await delivery.settle(good) if good else []
+        stats = self.stats.of(name)
+        for at, error in refused.items():
+            stats.failed(COUNTED_AS[type(commands[at])], type(error).__name__)
+        with ExitStack() as failures:
+            for kind, count in Counter(type(one) for one in good).items():
+                failures.enter_context(stats.failures(COUNTED_AS[kind], count))
+            outcomes = await delivery.settle(good) if good else []
         for kind in {type(one) for one in good}:
             of_kind = [outcome for one, outcome in zip(good, outcomes, strict=True) if type(one) is kind]
-            self._count(name, COUNTED_AS[kind], of_kind)
+            _count(stats, COUNTED_AS[kind], of_kind)
         if not refused:
             return list(outcomes)
         answers = iter(outcomes)
@@ -372,7 +411,7 @@ class Dispatcher:
     def _delivery(self, timeline: TimelineInfo) -> TimelineDelivery:
         delivery = self._deliveries.get(timeline.name)
         if delivery is None:
-            stats = self._stats(timeline.name)
+            stats = self.stats.of(timeline.name)
             delivery = self._deliveries[timeline.name] = TimelineDelivery(
                 timeline.name,
                 timeline.settings,
@@ -407,6 +446,9 @@ class Dispatcher:
 
     def _gone(self, name: str) -> None:
         """Disconnect the consumers of a timeline that was deleted or altered; they must reconnect."""
+        known = self._lifecycle.timelines.get(name)
+        if known is None or known.state is TimelineState.DELETING:
+            self.stats.forget(name)
         delivery = self._deliveries.pop(name, None)
         if delivery is None:
             return
@@ -422,19 +464,6 @@ class Dispatcher:
         delivery = self._deliveries.get(name)
         if delivery is not None:
             delivery.rescan()
-
-    def _stats(self, name: str) -> TimelineStats:
-        stats = self.stats.get(name)
-        if stats is None:
-            stats = self.stats[name] = TimelineStats()
-        return stats
-
-    def _count(self, name: str, counted_as: str, outcomes: Sequence[CommandOutcome]) -> None:
-        stats = self._stats(name)
-        stats.messages[counted_as] += outcomes.count(CommandOutcome.DONE)
-        for outcome in outcomes:
-            if outcome is not CommandOutcome.DONE:
-                stats.errors[outcome.value] += 1
 
     def _new_id(self) -> str:
         return new_id(self.clock.now_ms(), self._rng.getrandbits(RANDOM_BITS))
@@ -469,6 +498,17 @@ class Dispatcher:
             self._compare(await self._lifecycle.refresh())
         except TimelineError as error:
             log.warning("timeline_refresh_failed", error=str(error))
+
+
+def _count(stats: TimelineStats, counted_as: str, outcomes: Sequence[CommandOutcome]) -> None:
+    for outcome, count in Counter(outcomes).items():
+        error = error_of(outcome)
+        if error is not None:
+            stats.failed(counted_as, type(error).__name__, count)
+        elif counted_as == EXTENDED:
+            stats.leases[EXTENDED] += count
+        else:
+            stats.messages[counted_as] += count
 
 
 def _refusal(command: Command, now_ms: int, may_count: bool) -> TimelineError | None:

@@ -165,8 +165,7 @@ async def test_a_new_leader_does_not_store_a_stored_message_again(
                 await first.append(partition, build_batch([record]), acks=-1, version=VERSION, timeout_s=10)
                 await eventually_async(lambda: partition.log_end_offset == 1)
         async with keeping(broker) as (_, timelines):
-            await eventually_async(lambda: "__waiting.later" in timelines.stats)
-            await eventually_async(lambda: timelines.stats["__waiting.later"].messages["completed"] == 1)
+            await eventually_async(lambda: timelines.stats.of("__waiting.later").messages["completed"] == 1)
         assert await stored(partition) == [b"once"]
 
 

@@ -90,7 +90,7 @@ async def test_dead_letters_are_moved_after_an_unexpected_error(monkeypatch: pyt
         fleet.consumer()
         fail_at(monkeypatch, DeadLetterQueue, "_try", 1)
         await fleet.schedule(fleet.now_ms() + 10)
-        await fleet.until(lambda: fleet.dispatcher.stats["line"].messages["dead"] == 1, limit_s=120)
+        await fleet.until(lambda: fleet.dispatcher.stats.of("line").messages["dead"] == 1, limit_s=120)
         assert fleet.dispatcher.supervisor.restarts["timeline dead letters"] == 1
 
 
