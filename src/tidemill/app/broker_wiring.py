@@ -14,7 +14,7 @@ from tidemill.broker.cluster_metrics import cluster_readings
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
-from tidemill.broker.group_lag import GroupLagMetrics
+from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.health import Readers
 from tidemill.broker.identity import ProducerIds
 from tidemill.broker.log_metrics import log_readings
@@ -172,13 +172,13 @@ class _Wiring:
         environment, settings, node_id = self._environment, self._settings, self._identity.node_id
         limits = ReplicaFetchLimits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
         self._peers = Peers(node_id, self._view.address_of, lambda: self.broker.cluster_secret, limits, self._peer_tls)
-        group_lag = GroupLagMetrics(
+        self._group_lag = GroupLags(
             self._view, self._partitions, self._groups, self._peers, node_id=node_id, clock_ms=environment.clock_ms
         )
         self._metrics.snapshots += [
             topic_readings(self._metrics),
             log_readings(self._partitions),
-            group_lag.snapshot,
+            self._group_lag.snapshot,
             partition_offsets(self._partitions),
         ]
         self._router = TransactionRouter(
@@ -240,6 +240,7 @@ class _Wiring:
             appends=LeaderAppends(node_id, self._peers, self._view.leader_of, self._view.partition),
             internal=self._internal,
             groups=self._groups,
+            group_lag=self._group_lag,
             transactions=self._transactions,
             transaction_router=self._router,
             transaction_verifier=TransactionVerifier(node_id, self._coordinators, self._transactions, self._router),

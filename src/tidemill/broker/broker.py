@@ -23,6 +23,7 @@ from tidemill.broker import identity
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
+from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.health import Readers, own_health, publish, served
 from tidemill.broker.identity import ProducerIds
 from tidemill.broker.maintenance import BrokerMaintenance
@@ -141,6 +142,7 @@ class BrokerNode:
     appends: LeaderAppends
     internal: InternalTopics
     groups: GroupCoordinator
+    group_lag: GroupLags
     transactions: TransactionCoordinator
     transaction_router: TransactionRouter
     transaction_verifier: TransactionVerifier
@@ -284,6 +286,7 @@ class BrokerNode:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.security.stop()
+        await self.group_lag.close()
         await self.transactions.close()
         self.transaction_router.close()
         await self.groups.close()

@@ -1,4 +1,4 @@
-"""Consumer lag of the groups that this broker coordinates, for /metrics.
+"""Consumer lag of the groups that this broker coordinates, for /metrics and for the console.
 
 The lag of a partition is the number of offsets from the first record that the group has not read to the last stable
 offset. Trailing transaction markers, aborted records and holes do not count (`records/unread.py`), and neither do
@@ -6,14 +6,15 @@ records of open transactions, which no read_committed consumer can read yet. A g
 
 A partition that this broker leads is read here. For the others the broker sends small Fetch requests to their leaders,
 because only the coordinator knows the committed offsets. What was found for a committed offset is cached until the
-group commits another one. A result is used for a second, so frequent scrapes do not multiply the requests. A
+group commits another one. A result is used for a second, so frequent scrapes do not multiply the requests. A page
+that shows all groups does not wait for a long refresh: it shows the last result, and the refresh continues. A
 refresh is limited in requests and in time. When a leader does not answer, the last known end counts; partitions whose
 end was never known are counted in `tidemill_group_lag_unknown_partitions`.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
@@ -40,6 +41,8 @@ LEADER_S = 3.0
 """How long one refresh waits for one leader."""
 GROUPS_MAX = 20_000
 """The most groups whose state and members are reported."""
+GROUPS_LOOKED_MAX = 100
+"""Groups for which the time of the last look of their own is kept."""
 DETAIL_ROWS_MAX = 100_000
 """The most rows by partition in one scrape."""
 
@@ -77,8 +80,23 @@ class LagState(NamedTuple):
             yield PartitionLag(each, records, position.age_s(self.now_ms) if records else 0.0)
 
 
-class GroupLagMetrics:
-    """Computes the lag of groups when metrics are scraped."""
+class KnownLags(NamedTuple):
+    """The lag of all groups after one refresh."""
+
+    state: LagState
+    by_pair: Mapping[tuple[str, str], TopicLag]
+    """By group and topic."""
+    unknown: int
+    """How many committed partitions have no known end."""
+    unknown_groups: frozenset[str]
+    """The groups of those partitions."""
+
+
+NOTHING_KNOWN = KnownLags(LagState((), {}, {}, 0), {}, 0, frozenset())
+
+
+class GroupLags:
+    """Computes the lag of groups on request."""
 
     def __init__(
         self,
@@ -99,27 +117,64 @@ class GroupLagMetrics:
         self._committed: list[CommittedOffset] = []
         self._found: dict[Place, UnreadPosition] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._known = NOTHING_KNOWN
         self._fresh_until = 0.0
-        self._refreshing = asyncio.Lock()
+        self._refreshing: asyncio.Task[KnownLags] | None = None
         self._looked_last: Place | None = None
+        self._looked_s: dict[str, float] = {}
+        """When groups were looked into on their own, newest last."""
 
     async def snapshot(self, by_partition: bool) -> Iterator[MetricReading]:
         """The metrics, computed in turns."""
-        async with self._refreshing:
-            loop = asyncio.get_running_loop()
-            if loop.time() >= self._fresh_until:
-                await self._refresh(LoopTurns())
-                self._fresh_until = loop.time() + FRESH_S
+        return chain(_of_groups(self._groups.sizes()), _readings(await self.all(), by_partition=by_partition))
+
+    async def all(self, wait_s: float | None = None) -> KnownLags:
+        """The lag of all groups. A refresh that takes longer than `wait_s` continues; the last result is returned."""
+        loop = asyncio.get_running_loop()
+        if self._refreshing is None:
+            if loop.time() < self._fresh_until:
+                return self._known
+            self._refreshing = loop.create_task(self._refreshed())
+        running = self._refreshing
+        await asyncio.wait({running}, timeout=wait_s)
+        return running.result() if running.done() else self._known
+
+    async def of_group(self, group_id: str, others: Iterable[TopicPartition] = ()) -> LagState:
+        """The lag of one group. The ends of `others`, partitions without a committed offset, are looked up, too."""
+        committed = [each for each in self._groups.committed_of(group_id) if self._exists(each.place)]
+        places: list[Place] = [(each.place, each.offset) for each in committed]
+        places += ((each, 0) for each in others if self._exists(each))
+        now_s = asyncio.get_running_loop().time()
+        is_fresh = now_s < self._looked_s.get(group_id, -FRESH_S) + FRESH_S
+        await self._look([each for each in places if not is_fresh or each not in self._found], LoopTurns())
+        self._looked_s.pop(group_id, None)
+        self._looked_s[group_id] = now_s
+        if len(self._looked_s) > GROUPS_LOOKED_MAX:
+            del self._looked_s[next(iter(self._looked_s))]
+        return LagState(committed, self._found, self._ends, self._clock_ms())
+
+    async def close(self) -> None:
+        """End a refresh that runs."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+
+    async def _refreshed(self) -> KnownLags:
+        try:
+            await self._refresh(LoopTurns())
             known = LagState(self._committed, self._found, self._ends, self._clock_ms())
             by_topic, places, turns = TopicLags(), 0, LoopTurns()
             for lag in known.lags():
                 by_topic.add(lag)
                 places += 1
                 await turns.pause()
-        unknown = len(known.committed) - places
-        return chain(
-            _of_groups(self._groups.sizes()), _readings(known, by_topic.by_pair, unknown, by_partition=by_partition)
-        )
+            unknown = len(known.committed) - places
+            without = [each.group_id async for each in turns.over(known.committed) if each.place not in known.ends]
+            self._known = KnownLags(known, by_topic.by_pair, unknown, frozenset(without))
+            self._fresh_until = asyncio.get_running_loop().time() + FRESH_S
+            return self._known
+        finally:
+            self._refreshing = None
 
     async def _refresh(self, turns: LoopTurns) -> None:
         committed = turns.over(self._groups.committed_offsets())
@@ -135,9 +190,12 @@ class GroupLagMetrics:
             if each.place in self._ends:
                 ends[each.place] = self._ends[each.place]
         self._found, self._ends = found, ends
+        await self._look(self._in_turn(wanted), turns)
+
+    async def _look(self, wanted: Sequence[Place], turns: LoopTurns) -> None:
         local: list[Place] = []
         remote: dict[int, list[Place]] = {}
-        async for place in turns.over(self._in_turn(wanted)):
+        async for place in turns.over(wanted):
             partition = self._partitions.find(*place[0])
             if partition is not None and partition.leads:
                 self._ends[place[0]] = partition.last_stable_offset
@@ -215,11 +273,12 @@ def _of_groups(sizes: Iterator[GroupSize]) -> Iterator[MetricReading]:
         yield Gauge("tidemill_groups", "Groups that this broker coordinates.", count, (("state", state),))
 
 
-def _readings(
-    known: LagState, lags: Mapping[tuple[str, str], TopicLag], unknown: int, *, by_partition: bool
-) -> Iterator[MetricReading]:
-    yield Gauge("tidemill_group_lag_unknown_partitions", "Committed partitions whose end is not known here.", unknown)
-    for (group, topic), lag in lags.items():
+def _readings(found: KnownLags, *, by_partition: bool) -> Iterator[MetricReading]:
+    known = found.state
+    yield Gauge(
+        "tidemill_group_lag_unknown_partitions", "Committed partitions whose end is not known here.", found.unknown
+    )
+    for (group, topic), lag in found.by_pair.items():
         labels = (("group", group), ("topic", topic))
         yield Gauge("tidemill_group_lag_records", "Records that a group has not read.", lag.records, labels)
         yield Gauge(

@@ -11,7 +11,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from tidemill.groups.core import classic_membership, consumer_heartbeat, descriptions, overview, protocol_migration
+from tidemill.groups.core import (
+    classic_membership,
+    consumer_heartbeat,
+    descriptions,
+    group_details,
+    overview,
+    protocol_migration,
+)
 from tidemill.groups.core.classic_group import ClassicGroup
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
@@ -26,7 +33,7 @@ from tidemill.groups.core.messages import (
     SyncRequest,
 )
 from tidemill.groups.core.offsets import OffsetCommit
-from tidemill.groups.core.overview import CommittedOffset, GroupSize, Overview
+from tidemill.groups.core.overview import CommittedOffset, GroupSize, NameOf, Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
 from tidemill.groups.runtime import GroupEngine
 from tidemill.groups.writer import ShardWriter
@@ -309,7 +316,7 @@ class GroupCoordinator(GroupEngine):
         """Whether this broker coordinates the group."""
         return self._journal.partition_of(group_id) in self._shards
 
-    def overview(self, name_of: overview.NameOf) -> Overview:
+    def overview(self, name_of: NameOf) -> Overview:
         """Return every member and every committed offset. `name_of` maps topic ids to names."""
         shards = list(self._shards.values())
         return Overview(
@@ -320,6 +327,25 @@ class GroupCoordinator(GroupEngine):
     def committed_offsets(self) -> Iterator[CommittedOffset]:
         """Yield every committed offset of the groups that this broker coordinates; groups may change meanwhile."""
         return (offset for shard in list(self._shards.values()) for offset in overview.committed_of(shard))
+
+    def committed_of(self, group_id: str) -> list[CommittedOffset]:
+        """Return the committed offsets of one group."""
+        offsets = self._shard(group_id).offsets.of_group(group_id)
+        return [CommittedOffset(group_id, place, value.offset) for place, value in offsets.items()]
+
+    def summary(self, group_id: str) -> group_details.GroupSummary | None:
+        """Return the line of one group in a list; None when it no longer exists."""
+        shard = self._shards.get(self._journal.partition_of(group_id))
+        return None if shard is None else group_details.summary_of(shard, group_id)
+
+    def topics_of(self, group_id: str) -> set[str]:
+        """Return the topics that a group reads or has read."""
+        shard = self._shards.get(self._journal.partition_of(group_id))
+        return set() if shard is None else group_details.topics_of(shard, group_id)
+
+    def details(self, group_id: str, name_of: NameOf) -> group_details.GroupDetails:
+        """Return everything about one group. `name_of` maps topic ids to names."""
+        return group_details.details_of(self._shard(group_id), group_id, name_of)
 
     def sizes(self) -> Iterator[GroupSize]:
         """Yield the state and the number of members of each group; groups may change meanwhile."""

@@ -169,7 +169,7 @@ async def test_a_slow_leader_is_not_waited_for_and_what_it_has_answered_counts(
         for index in range(2):
             monkeypatch.setattr(broker.view.partition("far", index)._replica.leader, "leads", False)
         monkeypatch.setattr(type(broker.view), "leader_of", lambda *_: 2)
-        lag = group_lag.GroupLagMetrics(
+        lag = group_lag.GroupLags(
             broker.view, broker.partitions, broker.groups, SlowLeader(), node_id=0, clock_ms=broker.clock_ms
         )
         fresh(monkeypatch)

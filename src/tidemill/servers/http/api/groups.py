@@ -1,10 +1,67 @@
 """Consumer groups in the JSON API."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.servers.http.api.api_context import ApiHandler
+from tidemill.security.client_rights import ClientRights
+from tidemill.servers.http.api.api_call import ApiCall
+from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
 from tidemill.servers.http.api.broker_parts import PartKind
+from tidemill.servers.http.api.group_parts import GROUPS, TOPIC_GROUPS, UNKNOWN_LAG, largest
+from tidemill.servers.http.api.paging import rows_of
+from tidemill.wire.http.groups import (
+    GroupPage,
+    GroupQuery,
+    GroupRow,
+    GroupsQuestion,
+    TopicGroups,
+    TopicGroupsQuestion,
+)
 
-HANDLERS: dict[str, ApiHandler] = {}
-PARTS: Sequence[PartKind[Any, Any]] = ()
+
+async def list_groups(context: ApiContext, call: ApiCall[GroupQuery, None]) -> GroupPage:
+    """A page of the groups that the client may describe."""
+    query = call.query
+    asked = GroupsQuestion(
+        search=query.search,
+        state=query.state,
+        type=query.type,
+        sort=query.sort,
+        descending=query.descending,
+        limit=query.page * query.rows,
+    )
+    gathered = await context.parts.gather(GROUPS, call.rights, asked)
+    parts = gathered.parts.values()
+    states = sum((Counter(part.states) for part in parts), Counter[str]())
+    loading = [node_id for node_id, part in gathered.parts.items() if part.is_loading]
+    return GroupPage(
+        groups=rows_of([row for part in parts for row in part.groups], query, _sort_key(query.sort)),
+        total=sum(part.total for part in parts),
+        states=dict(sorted(states.items())),
+        unreachable_brokers=sorted([*gathered.unreachable, *loading]),
+    )
+
+
+async def topic_groups(context: ApiContext, rights: ClientRights, topic: str) -> TopicGroups:
+    """The groups that read or have read a topic, with their lag in it; the largest lag first."""
+    gathered = await context.parts.gather(TOPIC_GROUPS, rights, TopicGroupsQuestion(topic=topic))
+    parts = gathered.parts.values()
+    return TopicGroups(
+        groups=largest(row for part in parts for row in part.groups),
+        total=sum(part.total for part in parts),
+        unreachable_brokers=gathered.unreachable,
+    )
+
+
+def _sort_key(column: str) -> Any:
+    def key(row: GroupRow) -> Any:
+        if column == "lag":
+            return UNKNOWN_LAG if row.lag is None else row.lag, row.group
+        return getattr(row, {"topics": "topic_count"}.get(column, column)), row.group
+
+    return key
+
+
+HANDLERS: dict[str, ApiHandler] = {"GET /api/v1/groups": list_groups}
+PARTS: Sequence[PartKind[Any, Any]] = (GROUPS, TOPIC_GROUPS)

@@ -1,0 +1,177 @@
+"""The parts of views of groups: what one broker knows about the groups that it coordinates.
+
+A group is shown to clients that may DESCRIBE it, or the cluster, as ListGroups does. Topics that a client may not
+DESCRIBE are left out, and their lag is not counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache
+from heapq import nsmallest
+from typing import Any, NamedTuple
+
+from tidemill.broker.broker import BrokerNode
+from tidemill.broker.group_lag import KnownLags
+from tidemill.broker.loop_turns import LoopTurns
+from tidemill.groups.core.group_details import GroupSummary
+from tidemill.groups.core.lag import TopicLag
+from tidemill.model.errors import CoordinatorLoadInProgress
+from tidemill.security.client_rights import ClientRights
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
+from tidemill.servers.http.api.broker_parts import PartKind
+from tidemill.wire.http.groups import (
+    GroupRow,
+    GroupsPart,
+    GroupsQuestion,
+    TopicGroupRow,
+    TopicGroupsPart,
+    TopicGroupsQuestion,
+)
+
+LAG_WAIT_S = 0.1
+"""How long a list waits for a refresh of the lag. Then it shows the last known lag."""
+TOPICS_SHOWN_MAX = 5
+TOPIC_GROUPS_MAX = 500
+UNKNOWN_LAG = -1
+"""Sorts before every known lag."""
+
+
+class GroupTotal(NamedTuple):
+    """The lag of a group in all topics; None while it is not known."""
+
+    records: int | None
+    seconds: float | None
+
+
+_NO_TOTAL = GroupTotal(None, None)
+
+
+def describes_topics(rights: ClientRights) -> Callable[[str], bool]:
+    """A function that says which topics a client may describe; it asks once for each topic."""
+    return cache(lambda topic: rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic))
+
+
+async def visible_groups(broker: BrokerNode, rights: ClientRights, turns: LoopTurns) -> list[GroupSummary]:
+    """The groups of this broker that a client may describe. CoordinatorLoadInProgress while not all are loaded."""
+    sees_all = rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    return [
+        summary
+        async for group_id in turns.over(broker.groups.group_ids())
+        if (sees_all or rights.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id))
+        and (summary := broker.groups.summary(group_id)) is not None
+    ]
+
+
+async def totals(known: KnownLags, rights: ClientRights, turns: LoopTurns) -> dict[str, GroupTotal]:
+    """The lag of each group in the topics that a client may describe."""
+    describes, found = describes_topics(rights), dict[str, TopicLag]()
+    async for (group, topic), lag in turns.over(known.by_pair.items()):
+        if group not in known.unknown_groups and describes(topic):
+            before = found.get(group)
+            found[group] = lag if before is None else _added(before, lag)
+    return {group: GroupTotal(lag.records, lag.seconds) for group, lag in found.items()}
+
+
+def _added(one: TopicLag, other: TopicLag) -> TopicLag:
+    known = [each.seconds for each in (one, other) if each.seconds is not None]
+    return TopicLag(one.records + other.records, 0, max(known) if known else None)
+
+
+async def _groups_here(broker: BrokerNode, rights: ClientRights, asked: GroupsQuestion) -> GroupsPart:
+    turns = LoopTurns()
+    known = await broker.group_lag.all(LAG_WAIT_S)
+    lags = await totals(known, rights, turns)
+    try:
+        visible = await visible_groups(broker, rights, turns)
+    except CoordinatorLoadInProgress:
+        return GroupsPart(groups=[], total=0, states={}, is_loading=True)
+    found = [each for each in visible if asked.search in each.group_id and asked.type in ("", each.kind)]
+    states = Counter(str(each.state) for each in found)
+    chosen = [each for each in found if asked.state in ("", each.state)]
+    keys = {each.group_id: await _key(broker, each, asked.sort, lags, turns) for each in chosen}
+    first = _first(chosen, asked, lambda each: (keys[each.group_id], each.group_id))
+    describes = describes_topics(rights)
+    rows = [_row(broker, each, lags, describes) async for each in turns.over(first)]
+    return GroupsPart(groups=rows, total=len(chosen), states=dict(states), is_loading=False)
+
+
+async def _key(
+    broker: BrokerNode, group: GroupSummary, sort: str, lags: dict[str, GroupTotal], turns: LoopTurns
+) -> Any:
+    await turns.pause()
+    if sort == "lag":
+        records = lags.get(group.group_id, _NO_TOTAL).records
+        return UNKNOWN_LAG if records is None else records
+    if sort == "topics":
+        return len(broker.groups.topics_of(group.group_id))
+    if sort == "members":
+        return group.members
+    return {"type": group.kind, "state": str(group.state), "protocol": group.protocol_type}.get(
+        sort, group.assignor if sort == "assignor" else ""
+    )
+
+
+def _first(chosen: list[GroupSummary], asked: GroupsQuestion, key: Callable[[GroupSummary], Any]) -> list[GroupSummary]:
+    """The first rows in the order of the page."""
+    if asked.limit >= len(chosen) or asked.descending:
+        return sorted(chosen, key=key, reverse=asked.descending)[: asked.limit]
+    return nsmallest(asked.limit, chosen, key)
+
+
+def _row(
+    broker: BrokerNode, group: GroupSummary, lags: dict[str, GroupTotal], describes: Callable[[str], bool]
+) -> GroupRow:
+    topics = sorted(topic for topic in broker.groups.topics_of(group.group_id) if describes(topic))
+    total = lags.get(group.group_id, _NO_TOTAL)
+    return GroupRow(
+        group=group.group_id,
+        type=group.kind,
+        state=str(group.state),
+        protocol=group.protocol_type,
+        assignor=group.assignor,
+        members=group.members,
+        topics=topics[:TOPICS_SHOWN_MAX],
+        topic_count=len(topics),
+        lag=total.records,
+        lag_s=total.seconds,
+        coordinator=broker.node_id,
+    )
+
+
+async def _topic_groups_here(broker: BrokerNode, rights: ClientRights, asked: TopicGroupsQuestion) -> TopicGroupsPart:
+    if not describes_topics(rights)(asked.topic):
+        return TopicGroupsPart(groups=[], total=0)
+    turns = LoopTurns()
+    known = await broker.group_lag.all(LAG_WAIT_S)
+    try:
+        visible = await visible_groups(broker, rights, turns)
+    except CoordinatorLoadInProgress:
+        visible = []
+    rows = []
+    async for each in turns.over(visible):
+        if asked.topic in broker.groups.topics_of(each.group_id):
+            lag = known.by_pair.get((each.group_id, asked.topic))
+            rows.append(_topic_row(broker, each, lag))
+    return TopicGroupsPart(groups=largest(rows), total=len(rows))
+
+
+def largest(rows: Iterable[TopicGroupRow]) -> list[TopicGroupRow]:
+    """The groups with the largest lag first; no more than are shown."""
+    ordered = sorted(rows, key=lambda row: (-(UNKNOWN_LAG if row.lag is None else row.lag), row.group))
+    return ordered[:TOPIC_GROUPS_MAX]
+
+
+def _topic_row(broker: BrokerNode, group: GroupSummary, lag: TopicLag | None) -> TopicGroupRow:
+    return TopicGroupRow(
+        group=group.group_id,
+        type=group.kind,
+        state=str(group.state),
+        members=group.members,
+        lag=None if lag is None else lag.records,
+        lag_s=None if lag is None else lag.seconds,
+        coordinator=broker.node_id,
+    )
+
+
+GROUPS = PartKind("groups", GroupsQuestion, GroupsPart, _groups_here)
+TOPIC_GROUPS = PartKind("topic-groups", TopicGroupsQuestion, TopicGroupsPart, _topic_groups_here)

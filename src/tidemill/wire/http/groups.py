@@ -1,0 +1,343 @@
+"""The documents of consumer groups."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from tidemill.wire.http.document import Document, Input, PageQuery
+
+GROUP_CHARS_MAX = 32_767
+"""The most that a string of the Kafka protocol can have."""
+PARTITIONS_MAX = 10_000
+"""The most partitions of one change."""
+OFFSET_MAX = 2**63 - 1
+
+Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
+PartitionIndex = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+TopicName = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+
+
+class GroupQuery(PageQuery, frozen=True, kw_only=True):
+    """Which groups are listed. `state` and `type` select groups; empty selects all."""
+
+    sort: Literal["group", "type", "state", "protocol", "assignor", "members", "topics", "lag", "coordinator"] = "group"
+    state: Literal[
+        "",
+        "Stable",
+        "Empty",
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Assigning",
+        "Reconciling",
+        "Dead",
+    ] = ""
+    type: Literal["", "classic", "consumer"] = ""
+
+
+class GroupRow(Document, frozen=True, kw_only=True):
+    """One group of a list. The lag counts the topics that the client may describe; null while it is not known."""
+
+    group: str
+    type: str
+    """`classic` or `consumer` (KIP-848)."""
+    state: str
+    """Kafka's spelling, for example `Stable`."""
+    protocol: str
+    """The type of protocol: `consumer` for groups of consumers; empty for a group that never had members."""
+    assignor: str
+    members: int
+    topics: list[str]
+    """The first topics that the group reads or has read."""
+    topic_count: int
+    lag: int | None
+    """Records that the group has not read."""
+    lag_s: float | None
+    """Age of the oldest record that the group has not read, in seconds."""
+    coordinator: int
+
+
+class GroupPage(Document, frozen=True, kw_only=True):
+    """A page of groups. `states` counts the groups of the search in each state."""
+
+    groups: list[GroupRow]
+    total: int
+    states: dict[str, int]
+    unreachable_brokers: list[int]
+    """Brokers that did not answer, whose groups are missing."""
+
+
+class GroupsQuestion(Document, frozen=True, kw_only=True):
+    """What one broker asks another for: the first rows, in the order of the page."""
+
+    search: str
+    state: str
+    type: str
+    sort: str
+    descending: bool
+    limit: int
+
+
+class GroupsPart(Document, frozen=True, kw_only=True):
+    """The groups that one broker coordinates."""
+
+    groups: list[GroupRow]
+    total: int
+    states: dict[str, int]
+    is_loading: bool
+    """Whether the broker has not yet read all of its groups."""
+
+
+class TopicGroupsQuestion(Document, frozen=True, kw_only=True):
+    """The topic whose groups one broker asks another for."""
+
+    topic: str
+
+
+class TopicGroupRow(Document, frozen=True, kw_only=True):
+    """A group that reads or has read one topic, with its lag in this topic."""
+
+    group: str
+    type: str
+    state: str
+    members: int
+    lag: int | None
+    lag_s: float | None
+    coordinator: int
+
+
+class TopicGroupsPart(Document, frozen=True, kw_only=True):
+    """The groups of one topic that one broker coordinates."""
+
+    groups: list[TopicGroupRow]
+    total: int
+
+
+class TopicGroups(Document, frozen=True, kw_only=True):
+    """The groups of one topic: those with the largest lag, and how many there are."""
+
+    groups: list[TopicGroupRow]
+    total: int
+    unreachable_brokers: list[int]
+
+
+class GroupDescriptionQuery(PageQuery, frozen=True, kw_only=True):
+    """Which partitions of a group are listed; `search` is a part of the name of a topic."""
+
+    sort: Literal["partition", "committed", "end", "lag", "lag_s", "committed_ms", "member", "client"] = "partition"
+    members_page: Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="The page of the members.")] = 1
+
+
+class GroupQuestion(Document, frozen=True, kw_only=True):
+    """The group, and the rows of it, that one broker asks its coordinator for."""
+
+    group: str
+    asked: GroupDescriptionQuery
+
+
+class AssignedTopic(Document, frozen=True, kw_only=True):
+    """The partitions of one topic."""
+
+    topic: str
+    partitions: list[int]
+
+
+class GroupMemberRow(Document, frozen=True, kw_only=True):
+    """One member of a group."""
+
+    member: str
+    client: str
+    host: str
+    instance: str | None
+    """Set for static members."""
+    rack: str | None
+    protocol: str
+    """`classic` or `consumer` (KIP-848). A group can have both while its members are upgraded."""
+    epoch: int
+    """The generation of a classic member."""
+    is_leader: bool
+    topics: list[str]
+    """The topics of its subscription."""
+    pattern: str | None
+    assigned: list[AssignedTopic]
+    target: list[AssignedTopic]
+    """What it gets at the end of the rebalance."""
+
+
+class GroupPartitionRow(Document, frozen=True, kw_only=True):
+    """One partition that a group has committed, or that a member has."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    """The last stable offset: where a read_committed consumer ends."""
+    lag: int | None
+    lag_s: float | None
+    committed_ms: int | None
+    metadata: str
+    leader_epoch: int | None
+    is_unstable: bool
+    """Whether an open transaction may change the offset."""
+    member: str | None
+    client: str | None
+    host: str | None
+
+
+class GroupDescription(Document, frozen=True, kw_only=True):
+    """One group: its state, a page of its members and a page of its partitions."""
+
+    group: str
+    type: str
+    state: str
+    explanation: str
+    """What the state means, and what to do about it."""
+    protocol: str
+    assignor: str
+    coordinator: int
+    epoch: int
+    target_epoch: int
+    lag: int | None
+    lag_s: float | None
+    unknown_partitions: int
+    """Partitions whose lag is not known: their leader does not answer, or nothing was committed."""
+    members: list[GroupMemberRow]
+    member_count: int
+    partitions: list[GroupPartitionRow]
+    partition_count: int
+    topics: list[str]
+    hidden_topics: int
+    """Topics that the client may not describe; their partitions are left out."""
+
+
+class ToEarliest(Input, frozen=True, kw_only=True, tag_field="to", tag="earliest"):
+    """To the first record."""
+
+
+class ToLatest(Input, frozen=True, kw_only=True, tag_field="to", tag="latest"):
+    """To the end."""
+
+
+class ToTime(Input, frozen=True, kw_only=True, tag_field="to", tag="time"):
+    """To the first record at or after a time; to the end if there is none."""
+
+    time_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class ByDuration(Input, frozen=True, kw_only=True, tag_field="to", tag="duration"):
+    """To the first record that is not older than this."""
+
+    duration_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class ShiftBy(Input, frozen=True, kw_only=True, tag_field="to", tag="shift"):
+    """Forward by a number of offsets, or back by a negative one."""
+
+    by: Annotated[int, msgspec.Meta(ge=-OFFSET_MAX, le=OFFSET_MAX)]
+
+
+class ToOffset(Input, frozen=True, kw_only=True, tag_field="to", tag="offset"):
+    """To the same offset in each partition."""
+
+    offset: Offset
+
+
+class ExactOffset(Input, frozen=True, kw_only=True):
+    """The offset of one partition. With `previous`, the change is refused when the committed offset is another one."""
+
+    topic: TopicName
+    partition: PartitionIndex
+    offset: Offset
+    previous: Offset | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class ToOffsets(Input, frozen=True, kw_only=True, tag_field="to", tag="offsets"):
+    """To an offset of its own in each partition, for example to the offsets of a preview."""
+
+    offsets: Annotated[list[ExactOffset], msgspec.Meta(min_length=1, max_length=PARTITIONS_MAX)]
+
+
+ResetTarget = ToEarliest | ToLatest | ToTime | ByDuration | ShiftBy | ToOffset | ToOffsets
+
+
+class SelectedTopic(Input, frozen=True, kw_only=True):
+    """A topic, and the partitions of it; null selects all."""
+
+    topic: TopicName
+    partitions: Annotated[list[PartitionIndex], msgspec.Meta(max_length=PARTITIONS_MAX)] | None = None
+
+
+class OffsetsReset(Input, frozen=True, kw_only=True):
+    """Where the offsets of a group go. Without `topics` all partitions with a committed offset are reset."""
+
+    target: ResetTarget
+    topics: Annotated[list[SelectedTopic], msgspec.Meta(min_length=1, max_length=1_000)] | None = None
+    dry_run: bool = False
+    """Return the changes and make none."""
+
+
+class ResetPartition(Document, frozen=True, kw_only=True):
+    """The change of one partition. `records` are skipped if positive, and read again if negative; null: no commit."""
+
+    topic: str
+    partition: int
+    previous: int | None = msgspec.field(name="from")
+    to: int
+    records: int | None
+
+
+class ResetOutcome(Document, frozen=True, kw_only=True):
+    """The changes of a reset."""
+
+    group: str
+    dry_run: bool
+    partitions: list[ResetPartition]
+    skipped: int
+    read_again: int
+
+
+class RecordSkip(Input, frozen=True, kw_only=True):
+    """Skip one record. `offset` is the one of the preview; without `dry_run` it is required."""
+
+    topic: TopicName
+    partition: PartitionIndex
+    offset: Offset | None = None
+    dry_run: bool = False
+
+
+class SkippedRecord(Document, frozen=True, kw_only=True):
+    """The record that is skipped. The key is text where it is UTF-8, and base64 otherwise; it can be cut."""
+
+    group: str
+    dry_run: bool
+    topic: str
+    partition: int
+    previous: int = msgspec.field(name="from")
+    to: int
+    offset: int
+    time_ms: int
+    key: str | None
+    key_is_base64: bool
+    value_bytes: int | None
+
+
+class DeletedOffsets(Document, frozen=True, kw_only=True):
+    """The partitions whose committed offsets were deleted."""
+
+    group: str
+    topic: str
+    partitions: list[int]
+
+
+class LagSample(Document, frozen=True, kw_only=True):
+    """The lag of a group at one time."""
+
+    time_ms: int
+    lag: int
+    lag_s: float | None
+
+
+class GroupLagHistory(Document, frozen=True, kw_only=True):
+    """The lag of a group over time, oldest first. It begins when the group was first looked at."""
+
+    group: str
+    samples: list[LagSample]
