@@ -34,6 +34,8 @@ NOT_COPIED = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "data",
 LIMIT_FACTOR = 3
 LIMIT_S_MIN = 30.0
 """A mutant may take three times as long as the unchanged source, and at least so long."""
+TEST_LIMIT_S = 30
+"""The limit of one test; on the unchanged source each takes a few seconds."""
 BASELINE_LIMIT_S = 600.0
 PASSED = 0
 NOT_RUN = frozenset({3, 4, 5})
@@ -129,6 +131,7 @@ class MutantTree:
     def _pytest(self, tests: Iterable[str], limit_s: float, *, compiles: bool = False) -> int | None:
         """The exit code of pytest, or None when it took too long. `compiles`: the kernels are other ones."""
         options = ["-x", "-q", "--no-header", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
+        options.append(f"--timeout={TEST_LIMIT_S}")
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             started = subprocess.Popen(
                 [sys.executable, "-m", "pytest", *options, f"--basetemp={scratch}/pytest", *tests],
@@ -197,13 +200,15 @@ def run(chosen: list[Mutant], equivalent: Iterable[str], seed: int, *, quiet: bo
             if mutant.key in named:
                 report.equivalent += 1
                 continue
+            began = time.monotonic()
             killed, timed_out = tree.kills(mutant)
             report.killed += killed
             report.timed_out += timed_out
             if not killed:
                 report.survivors.append(str(mutant))
             if not quiet:
-                print(f"{number}/{len(chosen)} killed {report.killed}", file=sys.stderr, flush=True)
+                seconds = time.monotonic() - began
+                print(f"{number}/{len(chosen)} killed {report.killed} ({seconds:.0f} s)", file=sys.stderr, flush=True)
                 if not killed:
                     print(mutant, flush=True)
     return report

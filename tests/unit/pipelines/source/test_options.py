@@ -49,6 +49,14 @@ def test_names_come_in_any_case() -> None:
     assert columns_of({**SERVERS, "subscribe": "a", "includeheaders": "true"}) == (*COLUMNS, "headers")
 
 
+@pytest.mark.parametrize(
+    "given", [{"subscribe": "a"}, SERVERS, {**SERVERS, "subscribe": "a", "kafka.security.protocol": "TLS"}]
+)
+def test_a_wrong_option_fails_before_the_query_starts(given: dict[str, str]) -> None:
+    with pytest.raises(WrongOption):
+        columns_of(given)
+
+
 def test_security_goes_to_the_client_as_it_is() -> None:
     security = {
         "security.protocol": "SASL_SSL",

@@ -100,6 +100,12 @@ def test_a_function_is_not_a_name(tree: Node) -> None:
         asked(tree)
 
 
+def test_a_recursive_query_that_defines_no_column_is_rejected() -> None:
+    itself = {"type": "WithElement", "name": "one", "subquery": select(identifier("file"), source=table("one"))}
+    with pytest.raises(SqlRefused, match="column, alias or lambda parameter file does not exist"):
+        asked(select(alias(literal(1), "file"), source=table("one"), **{"with": itself}))
+
+
 def test_a_similar_name_is_suggested() -> None:
     with pytest.raises(SqlRefused, match="did you mean partitions"):
         asked(select(literal(1), source=table("partition")))
