@@ -68,3 +68,14 @@ def test_idle_producers_are_forgotten_and_their_number_is_bounded() -> None:
         producers.record("eve", f"{number}" * 1000, 1000.0, has_failed=True)
     assert len(producers._known) == FAILING_PRODUCERS_MAX
     assert all(len(client) <= 256 for _, client in producers._known)
+
+
+def test_a_producer_that_fails_now_is_not_forgotten_for_new_ones() -> None:
+    producers = FailingProducers(90)
+    outcomes(producers, failed=FAILING_REQUESTS_MIN)
+    for number in range(FAILING_PRODUCERS_MAX - 1):
+        producers.record("eve", str(number), 1.0, has_failed=True)
+    outcomes(producers, failed=1, now=2.0)
+    producers.record("eve", "one more", 3.0, has_failed=True)
+    assert outcomes(producers, failed=1, now=4.0) == [DELAY_S]
+    assert ("eve", "0") not in producers._known

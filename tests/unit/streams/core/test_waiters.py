@@ -7,7 +7,8 @@ from tidemill.streams.core.waiters import Waiters
 
 
 def test_a_waiter_is_called_until_it_leaves() -> None:
-    waiting, called = Waiters(), []
+    waiting = Waiters()
+    called: list[str] = []
     leave_a = waiting.add(lambda: called.append("a"))
     waiting.add(lambda: called.append("b"))
     waiting.wake()
@@ -30,8 +31,14 @@ def test_the_number_of_waiters_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_waiter_may_leave_while_it_is_called() -> None:
-    waiting, called = Waiters(), []
-    leave = waiting.add(lambda: (called.append("a"), leave()))
+    waiting = Waiters()
+    called: list[str] = []
+
+    def leave() -> None:
+        called.append("a")
+        ended()
+
+    ended = waiting.add(leave)
     waiting.add(lambda: called.append("b"))
     waiting.wake()
     waiting.wake()
