@@ -21,7 +21,7 @@ from tidemill.servers.http.bounded_protocol import CERTIFICATE_USER
 from tidemill.servers.http.core.cookies import cookie_header, cookie_name, cookie_value
 from tidemill.servers.http.core.form_tokens import ATTEMPT_S, LoginAttempt, form_token, is_form_token, parse_attempt
 from tidemill.servers.http.core.route_access import LoginNeed
-from tidemill.servers.http.core.sessions import SessionTable
+from tidemill.servers.http.core.sessions import BrowserSession, SessionTable
 
 AUTHORIZATION, PEER = b"authorization", b"tidemill-peer"
 LOGIN_PAGE = "LOGIN PAGE"
@@ -40,6 +40,8 @@ class HttpClient(NamedTuple):
 
     rights: ClientRights
     session_id: str | None = None
+    expires_ms: int | None = None
+    """The end of the login by the wall clock; None if it has none, or if it is that of the session."""
 
     @property
     def has_logged_in(self) -> bool:
@@ -97,7 +99,7 @@ class HttpLogins:
             authorization = _single(scope, AUTHORIZATION)
             if authorization is not None:
                 found = await self._security.request_login.user(authorization, host, HTTP)
-                return self._client(found.principal, host)
+                return HttpClient(ClientRights(self._security, found.principal, host), None, found.expires_ms)
             session_id = self._session_id(scope)
             if session_id is not None and (name := self._session_user(session_id)) is not None:
                 return HttpClient(ClientRights(self._security, user(name), host), session_id)
@@ -152,6 +154,15 @@ class HttpLogins:
         """Whether a request comes from a page of this server in this session."""
         return is_form_token(self._key, SESSION_FORM, session_id, token)
 
+    def is_over(self, client: HttpClient, now_ms: int) -> bool:
+        """Whether the login of a client has ended since its request."""
+        if client.expires_ms is not None and now_ms >= client.expires_ms:
+            return True
+        if client.session_id is None:
+            return False
+        session = self._sessions.find(client.session_id, self._steady_s())
+        return session is None or not self._has_credentials(session)
+
     def sweep(self) -> None:
         """Forget the sessions that are over."""
         self._sessions.sweep(self._steady_s())
@@ -178,11 +189,15 @@ class HttpLogins:
         session = self._sessions.use(session_id, self._steady_s())
         if session is None:
             return None
-        record = self._security.users.find(session.name)
-        if record is None or record.credentials != session.credentials:
+        if not self._has_credentials(session):
             self._sessions.end(session_id)
             return None
         return session.name
+
+    def _has_credentials(self, session: BrowserSession) -> bool:
+        """Whether the user of a session still has the credentials that opened it."""
+        record = self._security.users.find(session.name)
+        return record is not None and record.credentials == session.credentials
 
     def _attempt(self, scope: Scope) -> LoginAttempt | None:
         return parse_attempt(cookie_value(scope["headers"], self._attempt_cookie), self._steady_s())

@@ -15,6 +15,7 @@ from tidemill.model.listeners import HTTP
 
 OTHER_PATHS = "(other)"
 ERROR_STATUS_MIN = 400
+EVENT_STREAM_HEADER = (b"content-type", b"text/event-stream; charset=utf-8")
 REPORTS_OF_HEALTH = frozenset({"GET /health", "GET /health/ready"})
 """Their status 503 is the answer to the question and no error."""
 
@@ -28,13 +29,17 @@ class RequestCounts:
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on one request and count it when its response has been sent."""
+        """Pass on one request and count it when its response has been sent. Streams last until the client leaves, so
+        their duration is the time to their beginning."""
         status, began = 500, perf_counter()
+        began_stream: float | None = None
 
         async def noted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, began_stream
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if EVENT_STREAM_HEADER in message["headers"]:
+                    began_stream = perf_counter()
             await send(message)
 
         try:
@@ -43,6 +48,6 @@ class RequestCounts:
             endpoint = scope.get("endpoint")
             name = OTHER_PATHS if endpoint is None else self._names.get(endpoint, OTHER_PATHS)
             traffic = self._metrics.api(HTTP, name)
-            traffic.answered(perf_counter() - began)
+            traffic.answered((began_stream or perf_counter()) - began)
             if status >= ERROR_STATUS_MIN and name not in REPORTS_OF_HEALTH:
                 traffic.failed(str(status))

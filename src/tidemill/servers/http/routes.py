@@ -35,6 +35,7 @@ from tidemill.servers.http.api.api_context import ApiContext
 from tidemill.servers.http.api.api_problem import ApiProblem
 from tidemill.servers.http.api.broker_parts import BrokerParts
 from tidemill.servers.http.api.dispatch import Endpoint, api_endpoint
+from tidemill.servers.http.api.event_stream import EventStreams
 from tidemill.servers.http.api.handlers import HANDLERS, PARTS
 from tidemill.servers.http.bounded_protocol import BoundedProtocol, Identify
 from tidemill.servers.http.broker_summary import (
@@ -235,12 +236,12 @@ def _next_step(logins: HttpLogins) -> str:
     return "an administrator can allow it with: tidemill acl grant"
 
 
-def make_context(broker: BrokerNode, facts: Facts, ask: Ask, *, is_readonly: bool) -> ApiContext:
+def make_context(broker: BrokerNode, facts: Facts, ask: Ask, logins: HttpLogins, *, is_readonly: bool) -> ApiContext:
     """What the handlers of the API and of the console share."""
     access = peer_access(broker)
-    return ApiContext(
-        broker, facts, ask, BrokerParts(broker, access, PARTS), ActingClients(broker, access), is_readonly
-    )
+    streams = EventStreams(lambda client: logins.is_over(client, broker.clock_ms()))
+    parts, acting = BrokerParts(broker, access, PARTS), ActingClients(broker, access)
+    return ApiContext(broker, facts, ask, parts, acting, streams, is_readonly)
 
 
 def make_app(context: ApiContext, tell: Tell, logins: HttpLogins, callers: AllowedOrigins) -> Starlette:

@@ -108,6 +108,7 @@ class HttpServer:
                 self._socket.close()
             return
         await acceptor.close()
+        self._api.streams.close()
         connections = self._state.connections
         for connection in list(connections):
             connection.shutdown()
@@ -149,7 +150,7 @@ class HttpServer:
             token_text=secrets.token_urlsafe,
             steady_s=time.monotonic,
         )
-        self._api = web.make_context(self._broker, self._facts, self._ask, is_readonly=self._is_readonly)
+        self._api = web.make_context(self._broker, self._facts, self._ask, self._logins, is_readonly=self._is_readonly)
         app = web.make_app(self._api, self._tell, self._logins, self._callers())
         self._state, make_protocol = web.protocol_factory(app, self._identify, keep_alive_s=KEEP_ALIVE_S)
         self._acceptor = ConnectionAcceptor(

@@ -12,6 +12,7 @@ from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.api.acting_clients import ActingClients
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.broker_parts import BrokerParts
+from tidemill.servers.http.api.event_stream import EventStreams
 from tidemill.servers.http.server import Ask
 from tidemill.wire.http.document import Document
 
@@ -27,6 +28,7 @@ class ApiContext:
     ask: Ask
     parts: BrokerParts
     acting: ActingClients
+    streams: EventStreams
     is_readonly: bool = False
     """Whether changes are refused, whatever rights the client has."""
 

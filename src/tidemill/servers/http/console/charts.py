@@ -87,8 +87,8 @@ def bar_chart(title: str, names: Sequence[str], bars: Sequence[ChartBar], unit: 
     if len(names) > 1:
         legend = Markup("").join(
             Markup(
-                '<li><svg width="10" height="10" aria-hidden="true"><rect class="bar s{}" width="10" height="10"/></svg>'
-                "{}</li>"
+                '<li><svg width="10" height="10" aria-hidden="true"><rect class="bar s{}" width="10" height="10"/>'
+                "</svg>{}</li>"
             ).format(_colour(number), name)
             for number, name in enumerate(names, start=1)
         )

@@ -62,6 +62,11 @@ class SessionTable:
         self._sessions[key] = used = found._replace(used_s=now_s)
         return used
 
+    def find(self, session_id: str, now_s: float) -> BrowserSession | None:
+        """The session with this id, which does not count as used; None if there is none, or if it has ended."""
+        found = self._sessions.get(_key(session_id))
+        return None if found is None or self._is_over(found, now_s) else found
+
     def end(self, session_id: str) -> None:
         """End a session. Does nothing if there is none."""
         self._sessions.pop(_key(session_id), None)

@@ -252,14 +252,36 @@ window.tidemill = (() => {
     }
   }
 
-  /** Server-sent events as documents. The browser connects again by itself when a stream ends. Returns a function that
-   *  closes it. */
+  /** Server-sent events as documents. The browser connects again by itself when a stream ends. A page that is not
+   *  visible has no stream, because a browser opens few connections to one server. Returns a function that ends it. */
   function events(path, onDocument, onState = () => {}) {
-    const source = new EventSource(path);
-    source.addEventListener("message", (event) => onDocument(JSON.parse(event.data)));
-    source.addEventListener("open", () => onState("open"));
-    source.addEventListener("error", () => onState(source.readyState === EventSource.CLOSED ? "closed" : "connecting"));
-    return () => source.close();
+    let source = null;
+    const open = () => {
+      source = new EventSource(path);
+      source.addEventListener("message", (event) => onDocument(JSON.parse(event.data)));
+      source.addEventListener("open", () => onState("open"));
+      source.addEventListener("error", () => onState(source?.readyState === EventSource.CLOSED ? "closed" : "connecting"));
+      source.addEventListener("problem", (event) => {
+        stop();
+        toast(JSON.parse(event.data).error, "bad");
+        onState("closed");
+      });
+    };
+    const shut = () => {
+      source?.close();
+      source = null;
+    };
+    const changed = () => {
+      if (document.hidden) shut();
+      else if (source === null) open();
+    };
+    const stop = () => {
+      document.removeEventListener("visibilitychange", changed);
+      shut();
+    };
+    document.addEventListener("visibilitychange", changed);
+    changed();
+    return stop;
   }
 
   /* Times. */
