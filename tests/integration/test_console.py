@@ -217,6 +217,7 @@ def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:
     assert found['tidemill_topic_records_in_total{topic="counted"}'] == 5
     assert found['tidemill_topic_bytes_in_total{topic="counted"}'] == found['tidemill_log_bytes{topic="counted"}'] > 500
     assert found['tidemill_topic_bytes_out_total{topic="counted"}'] > 0
+    assert found['tidemill_topic_fetches_total{topic="counted"}'] >= 1
     assert found['tidemill_partitions{topic="counted"}'] == 3
     assert found['tidemill_connections{server="kafka"}'] >= 2
     assert found["tidemill_controller"] == 1
@@ -224,6 +225,64 @@ def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:
     assert any(name.startswith("tidemill_build_info{") and value == 1 for name, value in found.items())
     assert found["process_resident_memory_bytes"] > 10_000_000
     assert found["process_open_fds"] > 3
+
+
+def test_errors_and_groups_are_counted(tidemill_broker: Broker) -> None:
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    client = {"bootstrap.servers": tidemill_broker.bootstrap_servers}
+    admin = AdminClient(client)
+    small = NewTopic("small", 1, 1, config={"max.message.bytes": "100"})
+    before = metrics(tidemill_broker)
+    admin.create_topics([small])["small"].result(WAIT_S)
+    with pytest.raises(KafkaException):
+        admin.create_topics([small])["small"].result(WAIT_S)
+    refused: list[KafkaError] = []
+    producer = Producer({**client, "retries": 0})
+    producer.produce("small", b"v" * 1_000, on_delivery=lambda error, _: refused.append(error))
+    assert producer.flush(WAIT_S) == 0
+    producer.produce("small", b"v")
+    assert producer.flush(WAIT_S) == 0
+    assert refused[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    reader = Consumer({**client, "group.id": "counted-group", "auto.offset.reset": "error"})
+    reader.assign([TopicPartition("small", 0, 77)])
+    message = reader.poll(WAIT_S)
+    assert message is not None
+    assert message.error() is not None
+    reader.unassign()
+    reader.subscribe(["small"])
+    reader.poll(1)
+    reader.commit(offsets=[TopicPartition("small", 0, 1)], asynchronous=False)
+    found = metrics(tidemill_broker)
+    reader.close()
+
+    def more(name: str) -> float:
+        return found[name] - before.get(name, 0)
+
+    assert more('tidemill_topic_commands_total{operation="create"}') == 2
+    assert more('tidemill_topic_command_errors_total{error="TopicAlreadyExists",operation="create"}') == 1
+    assert found['tidemill_topic_errors_total{error="MessageTooLarge",operation="produce",topic="small"}'] == 1
+    assert found['tidemill_topic_errors_total{error="OffsetOutOfRange",operation="fetch",topic="small"}'] >= 1
+    assert more("tidemill_group_rebalances_total") >= 1
+    assert more("tidemill_offset_commits_total") >= 1
+    assert found['tidemill_group_generation{group="counted-group"}'] >= 1
+    assert not any("MemberIdRequired" in name for name in found)
+
+
+def test_streams_over_grpc_are_counted_at_their_topic(tidemill_broker: Broker) -> None:
+    from tidemill import Consumer, TopicProducer
+
+    with TopicProducer(tidemill_broker.grpc, "over-grpc") as producer:
+        producer.send(b"v" * 100)
+        producer.flush()
+    with Consumer(tidemill_broker.grpc, "grpc-readers", ["over-grpc"]) as reader:
+        assert reader.next(WAIT_S * 1_000) is not None
+    found = metrics(tidemill_broker)
+    assert found['tidemill_topic_records_in_total{topic="over-grpc"}'] == 1
+    assert found['tidemill_topic_bytes_out_total{topic="over-grpc"}'] > 100
+    assert found['tidemill_topic_fetches_total{topic="over-grpc"}'] == 1
+    assert found['tidemill_requests_total{api="BrokerService/Produce",server="grpc"}'] >= 1
 
 
 def test_records_that_wait_for_their_time_are_no_lag(tidemill_broker: Broker) -> None:

@@ -15,6 +15,7 @@ from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
+from tidemill.broker.group_metrics import group_readings
 from tidemill.broker.health import Readers
 from tidemill.broker.identity import ProducerIds
 from tidemill.broker.log_metrics import log_readings
@@ -175,6 +176,7 @@ class _Wiring:
         self._group_lag = GroupLags(
             self._view, self._partitions, self._groups, self._peers, node_id=node_id, clock_ms=environment.clock_ms
         )
+        self._metrics.sources += [self._topics.commands.readings, group_readings(self._groups)]
         self._metrics.snapshots += [
             topic_readings(self._metrics),
             log_readings(self._partitions),

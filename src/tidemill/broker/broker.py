@@ -46,6 +46,7 @@ from tidemill.coordinator.placement import CoordinatorPlacement
 from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.errors import TidemillError
 from tidemill.model.listeners import ListenerSpec
 from tidemill.model.metric_labels import CLUSTER
 from tidemill.model.metrics import Labels
@@ -177,6 +178,12 @@ class BrokerNode:
     def clock_ms(self) -> int:
         """The time of the clock that this broker was given."""
         return self.environment.clock_ms()
+
+    def note_topic_error(self, topic: str | UUID, operation: str, error: type[TidemillError]) -> None:
+        """Count an error of an operation at its topic. Only names of topics that exist become labels."""
+        known = self.view.topic(topic) if isinstance(topic, str) else self.view.topic_by_id(topic)
+        if known is not None:
+            self.metrics.topic(known.name).failed(operation, error.__name__)
 
     async def start(self, servers: BrokerServers | None = None) -> None:
         """Open everything; with `servers`, clients can connect when this returns."""

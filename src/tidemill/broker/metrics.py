@@ -13,6 +13,8 @@ from tidemill.supervision.supervisor import Supervisor
 TOPICS_MAX = 10_000
 """The most topics that are counted by name; further ones are counted together."""
 OTHER_TOPICS = "(other)"
+PRODUCE, FETCH = "produce", "fetch"
+"""Operations on topics, as labels."""
 
 
 class ApiTraffic:
@@ -36,12 +38,15 @@ class ApiTraffic:
 class TopicTraffic:
     """The traffic of one topic."""
 
-    __slots__ = ("bytes_in", "bytes_out", "records_in")
+    __slots__ = ("bytes_in", "bytes_out", "errors", "fetches", "records_in")
 
     def __init__(self) -> None:
         self.bytes_in = 0
         self.records_in = 0
         self.bytes_out = 0
+        self.fetches = 0
+        self.errors: dict[tuple[str, str], int] | None = None
+        """Errors by operation and class; most topics have none."""
 
     def produced(self, size: int, records: int) -> None:
         """Count an appended batch."""
@@ -51,6 +56,13 @@ class TopicTraffic:
     def fetched(self, size: int) -> None:
         """Count batches that were sent to a reader."""
         self.bytes_out += size
+        self.fetches += 1
+
+    def failed(self, operation: str, error: str) -> None:
+        """Count a batch that was rejected, or a partition that could not be read."""
+        if self.errors is None:
+            self.errors = {}
+        self.errors[operation, error] = self.errors.get((operation, error), 0) + 1
 
 
 class BrokerMetrics:

@@ -20,6 +20,7 @@ import structlog
 
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.partitions import Partitions
+from tidemill.broker.topic_commands import TopicCommand, TopicCommands
 from tidemill.cluster.core.image import (
     TOPICS,
     Image,
@@ -88,6 +89,7 @@ class Topics:
         self._node_id = node_id
         self._turn = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
+        self.commands = TopicCommands()
 
     async def load(self) -> None:
         """Load the topics from coordination, finish deletions, open every partition."""
@@ -134,10 +136,35 @@ class Topics:
         internal: bool = False,
     ) -> Topic:
         """Create a topic that can be written to when this returns; every check comes before the first write."""
-        overrides = overrides or {}
-        check_topic_name(name)
-        if name in INTERNAL and not internal:
-            raise InvalidTopic(f"{name} is an internal topic of the broker; choose another name")
+        with self.commands.counted(TopicCommand.CREATE, is_counted=not (validate_only or internal)):
+            check_topic_name(name)
+            if name in INTERNAL and not internal:
+                raise InvalidTopic(f"{name} is an internal topic of the broker; choose another name")
+            change = await self._planned(
+                name, partitions, replication_factor, overrides or {}, assignment, topic_id, internal=internal
+            )
+            if not internal:
+                self._refuse_different(self.image.apply(change).by_name[name])
+            if validate_only:
+                self._refuse_blocked(name)
+                return self.image.apply(change).by_name[name]
+            topic = await self._run(self._create(change))
+        if not internal:
+            log.info("topic_created", topic=name, partitions=len(topic.partitions))
+        return topic
+
+    async def _planned(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        overrides: Mapping[str, str],
+        assignment: Mapping[int, Sequence[int]] | None,
+        topic_id: UUID | None,
+        *,
+        internal: bool,
+    ) -> TopicCreated:
+        """The creation of a topic, with the places of its partitions."""
         shared = self._partitions.store.is_shared(overrides.get(STORAGE, BROKERS_CHOICE))
         infos = self._place(name, partitions, 1 if shared and internal else replication_factor, assignment)
         if shared:
@@ -146,16 +173,7 @@ class Topics:
             overrides = await self._spread(overrides, internal=internal)
         elif _spread_of(overrides):
             raise InvalidConfig(f"{SPREAD} applies to topics on ClickHouse servers; {name} is not stored there")
-        change = TopicCreated(name, topic_id or self._new_id(), infos, dict(overrides))
-        if not internal:
-            self._refuse_different(self.image.apply(change).by_name[name])
-        if validate_only:
-            self._refuse_blocked(name)
-            return self.image.apply(change).by_name[name]
-        topic = await self._run(self._create(change))
-        if not internal:
-            log.info("topic_created", topic=name, partitions=len(topic.partitions))
-        return topic
+        return TopicCreated(name, topic_id or self._new_id(), infos, dict(overrides))
 
     async def _spread(self, overrides: Mapping[str, str], *, internal: bool) -> Mapping[str, str]:
         """The overrides with the number of servers that an internal topic is spread over."""
@@ -171,11 +189,12 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Delete a topic with all its records; returns when the deletion is complete."""
-        if name in INTERNAL:
-            raise InvalidTopic(f"{name} is an internal topic of the broker; choose another name")
-        if not self._settings.delete_topic_enable:
-            raise InvalidRequest("topics cannot be deleted: delete.topic.enable is false")
-        await self._run(self._delete(name))
+        with self.commands.counted(TopicCommand.DELETE):
+            if name in INTERNAL:
+                raise InvalidTopic(f"{name} is an internal topic of the broker; choose another name")
+            if not self._settings.delete_topic_enable:
+                raise InvalidRequest("topics cannot be deleted: delete.topic.enable is false")
+            await self._run(self._delete(name))
 
     async def add_partitions(
         self,
@@ -186,11 +205,13 @@ class Topics:
         validate_only: bool = False,
     ) -> Topic:
         """Add partitions until there are `total`."""
-        return await self._run(self._add_partitions(name, total, assignment, validate_only=validate_only))
+        with self.commands.counted(TopicCommand.ADD_PARTITIONS, is_counted=not validate_only):
+            return await self._run(self._add_partitions(name, total, assignment, validate_only=validate_only))
 
     async def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> Topic:
         """Replace all overrides of a topic."""
-        return await self._run(self._alter(name, overrides, validate_only=validate_only))
+        with self.commands.counted(TopicCommand.ALTER, is_counted=not validate_only):
+            return await self._run(self._alter(name, overrides, validate_only=validate_only))
 
     def is_shared(self, topic: Topic) -> bool:
         """Whether all brokers share the records of a topic."""

@@ -196,6 +196,7 @@ class GroupCoordinator(GroupEngine):
             self._keep_alive(shard, group_id, member_id)
             written = self._submit(group_id, entries)
         await written
+        self.offset_commits += 1
 
     async def commit_transactional(
         self,
@@ -222,6 +223,7 @@ class GroupCoordinator(GroupEngine):
             shard.check_commit(group_id, generation, member_id, group_instance_id, in_transaction=True)
             written = self._submit(group_id, entries)
         await written
+        self.offset_commits += 1
 
     async def end_transaction(
         self,

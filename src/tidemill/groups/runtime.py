@@ -68,6 +68,10 @@ class GroupEngine:
         supervisor: Supervisor | None = None,
     ) -> None:
         self._supervisor = supervisor or Supervisor()
+        self.rebalances = 0
+        """How many generations and epochs of groups have begun here."""
+        self.offset_commits = 0
+        """How many commits of offsets are durable."""
         self.limits = limits or GroupLimits()
         self._journal = journal
         self._topics = topics
@@ -212,6 +216,7 @@ class GroupEngine:
         `size` is the number of items that `decide` visits. A large decision runs in a thread, so it may only read the
         group.
         """
+        before = _generation_of(shard, group_id)
         step = await self._computed(size, decide, self._clock())
         group = shard.groups.get(group_id)
         outbox = group.outbox if group is not None else []
@@ -224,6 +229,7 @@ class GroupEngine:
             raise
         if step.then is not None:
             step.then()
+        self.rebalances += _generation_of(shard, group_id) > before
         self._deliver(outbox, None)
         self._schedule(shard, group_id)
 
@@ -304,6 +310,11 @@ class GroupEngine:
 
         async with self._turn(group_id):
             await self._perform(shard, group_id, decide)
+
+
+def _generation_of(shard: Shard, group_id: str) -> int:
+    group = shard.groups.get(group_id)
+    return 0 if group is None else group.generation
 
 
 def _refuse(future: asyncio.Future[Any]) -> None:

@@ -108,6 +108,11 @@ class ConsumerGroup:
     # -- queries ------------------------------------------------------------------------------------------------------
 
     @property
+    def generation(self) -> int:
+        """The epoch, under the name that it has in a classic group."""
+        return self.epoch
+
+    @property
     def is_empty(self) -> bool:
         """Whether the group has no members."""
         return not self.members

@@ -99,8 +99,7 @@ def sizes_of(shard: Shard) -> Iterator[GroupSize]:
         if group is None:
             yield GroupSize(group_id, ClassicState.EMPTY, 0, 0)
         else:
-            generation = group.generation if isinstance(group, ClassicGroup) else group.epoch
-            yield GroupSize(group_id, group.state, len(group.members), generation)
+            yield GroupSize(group_id, group.state, len(group.members), group.generation)
 
 
 def _classic(group: ClassicGroup) -> Iterator[SeenMember]:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.broker.metrics import PRODUCE
 from tidemill.broker.topics import UNSET
 from tidemill.cluster.core.image import PartitionInfo, Topic
 from tidemill.model.errors import InvalidRecord, InvalidRequest, InvalidTimestamp, TidemillError, by_name
@@ -158,6 +159,7 @@ class BrokerService(generated.BrokerServiceServicer):
         return wire.ProduceReply(outcomes=await asyncio.gather(*outcomes))
 
     async def _store(self, topic: str, acks: wire.Acks, batch: wire.Batch, call: GrpcCall) -> wire.Produced:
+        leader = None
         try:
             leader = self._routes.leader_of(topic, batch.partition, forwarded=call.is_forwarded)
             if leader is None:
@@ -165,6 +167,8 @@ class BrokerService(generated.BrokerServiceServicer):
             request = wire.ProduceRequest(topic=topic, acks=acks, batches=[batch])
             reply: wire.ProduceReply = await self._routes.forward(leader, "Produce", request, call)
         except TidemillError as error:
+            if leader is None:  # otherwise the leader counts it
+                self._broker.note_topic_error(topic, PRODUCE, type(error))
             return wire.Produced(
                 partition=batch.partition, base_offset=UNKNOWN_OFFSET, error=type(error).__name__, reason=str(error)
             )

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.broker.metrics import FETCH
 from tidemill.model.errors import CorruptMessage, TidemillError, UnreadableBatch, UnsupportedCompressionType
 from tidemill.records.header import BatchHeader
 from tidemill.records.read import read_records
@@ -82,6 +83,8 @@ async def read_partitions(
                 await reading.read(space)
             left_s = deadline - loop.time()
             if any(reading.has_news for reading in readings) or left_s <= 0:
+                for reading in readings:
+                    reading.count(broker)
                 return [reading.answer for reading in readings if reading.has_news or reading.moved]
             try:
                 async with asyncio.timeout(left_s):
@@ -100,6 +103,7 @@ class _PartitionRead:
         self._wanted = wanted
         self._committed = committed
         self._partition: Partition | None = None
+        self._error: TidemillError | None = None
         self.answer = wire.PartitionRecords(topic=wanted.topic, partition=wanted.partition, next_offset=wanted.offset)
         try:
             self._partition = broker.view.partition(wanted.topic, wanted.partition)
@@ -115,6 +119,13 @@ class _PartitionRead:
     def moved(self) -> bool:
         """Whether the next read starts at another offset."""
         return self.answer.next_offset != self._wanted.offset
+
+    def count(self, broker: BrokerNode) -> None:
+        """Count the result for the metrics of the topic."""
+        if self.answer.records:
+            broker.metrics.topic(self._wanted.topic).fetched(self.answer.ByteSize())
+        elif self._error is not None:
+            broker.note_topic_error(self._wanted.topic, FETCH, type(self._error))
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None] | None:
         """Call `wake` when the partition grows."""
@@ -174,6 +185,7 @@ class _PartitionRead:
         return offset
 
     def _refuse(self, error: TidemillError) -> None:
+        self._error = error
         self.answer.error, self.answer.reason = type(error).__name__, str(error)
 
 

@@ -9,6 +9,7 @@ from tidemill.model.errors import (
     GroupIdNotFound,
     MemberIdRequired,
     RebalanceInProgress,
+    TidemillError,
     UnknownServerError,
     UnsupportedVersion,
 )
@@ -27,4 +28,9 @@ EXPECTED_REFUSALS: dict[str, frozenset[int]] = {
 def count_error(metrics: BrokerMetrics, api: str, code: int, count: int = 1) -> None:
     """Count an error code in a response of an API, `count` times."""
     if code not in EXPECTED_REFUSALS.get(api, ()):
-        metrics.api(SERVER, api).failed(BY_CODE.get(code, UnknownServerError).__name__, count)
+        metrics.api(SERVER, api).failed(error_class(code).__name__, count)
+
+
+def error_class(code: int) -> type[TidemillError]:
+    """The error of a code in a response."""
+    return BY_CODE.get(code, UnknownServerError)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
+from tidemill.broker.metrics import FETCH
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
     OffsetOutOfRange,
@@ -22,7 +23,7 @@ from tidemill.records.compression import Codec
 from tidemill.records.header import iter_headers
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code
-from tidemill.servers.kafka.error_counts import count_error
+from tidemill.servers.kafka.error_counts import count_error, error_class
 from tidemill.servers.kafka.fetch_sessions import (
     FULL_EPOCH,
     NO_SESSION,
@@ -351,6 +352,7 @@ class FetchHandler:
             outcome = reading.outcome
             if outcome.error_code:
                 count_error(telemetry, "Fetch", outcome.error_code)
+                call.broker.note_topic_error(reading.topic, FETCH, error_class(outcome.error_code))
             elif outcome.records_size:
                 telemetry.topic(reading.topic_name).fetched(outcome.records_size)
 

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import structlog
 
+from tidemill.broker.metrics import PRODUCE
 from tidemill.model.errors import (
     ConcurrentTransactions,
     CorruptMessage,
@@ -37,7 +38,7 @@ from tidemill.model.topics import WAITING, refuse_internal
 from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code, error_message
-from tidemill.servers.kafka.error_counts import count_error
+from tidemill.servers.kafka.error_counts import count_error, error_class
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.servers.kafka.measured_steps import measured
 from tidemill.wire.kafka.cursor import TopicKey
@@ -142,16 +143,17 @@ async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: Pr
     try:
         return await _store(call, request, topic, part)
     except TidemillError as error:
-        return _refused(call, part, _for_version(call.version, error))
+        return _refused(call, topic, part, _for_version(call.version, error))
     except Exception as error:
         log.exception("append_failed", topic=str(topic), partition=part.partition)
-        return _refused(call, part, error)
+        return _refused(call, topic, part, error)
 
 
-def _refused(call: Call, part: ProducePartition, known: BaseException) -> ProduceOutcome:
+def _refused(call: Call, topic: TopicKey, part: ProducePartition, known: BaseException) -> ProduceOutcome:
     # The error is not stored: its traceback would keep the batch in memory until the next garbage collection.
     code = error_code(known)
     count_error(call.broker.metrics, _NAME, code)
+    call.broker.note_topic_error(topic, PRODUCE, error_class(code))
     call.own_errors += isinstance(known, OWN_ERRORS)
     return ProduceOutcome(
         part.partition,
