@@ -208,12 +208,12 @@ def _bar(bar: ChartBar, at: int, width: float, top: float, names: Sequence[str],
                     _colour(number), at * width + gap / 2, under, width - gap, max(height, 1.0)
                 )
             )
-    told = ", ".join(f"{shown(value)} {name}" for name, value in zip(names, bar.values, strict=True))
+    text = ", ".join(f"{shown(value)} {name}" for name, value in zip(names, bar.values, strict=True))
     zone = Markup('<rect class="zone" x="{:.3f}%" y="{}" width="{:.3f}%" height="{}"/>').format(
         at * width, TOP, width, BOTTOM - TOP
     )
     drawn = zone + Markup("").join(parts)
-    name = f"{bar.label}: {told}"
+    name = f"{bar.label}: {text}"
     if bar.link:
         return Markup('<a href="{}" aria-label="{}"><title>{}</title>{}</a>').format(bar.link, name, name, drawn)
     return Markup("<g><title>{}</title>{}</g>").format(name, drawn)
@@ -288,10 +288,10 @@ def _summary(series: Sequence[ChartSeries], unit: str) -> str:
     parts = []
     for each in series:
         known = [value for value in each.values if value is not None]
-        told = (
+        text = (
             f"now {shown(known[-1])}, at least {shown(min(known))}, at most {shown(max(known))}"
             if known
             else "no values"
         )
-        parts.append(f"{each.label}: {told}")
+        parts.append(f"{each.label}: {text}")
     return "; ".join(parts) or "no values"

@@ -127,7 +127,7 @@ async def test_a_login_that_ends_ends_its_stream() -> None:
     assert watching.done()
 
 
-async def test_nothing_is_taken_for_a_client_that_does_not_read() -> None:
+async def test_a_client_that_does_not_read_holds_back_the_source() -> None:
     taken = []
 
     async def source() -> AsyncGenerator[Document]:

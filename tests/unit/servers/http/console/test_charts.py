@@ -49,15 +49,15 @@ def test_a_line_has_a_gap_where_values_are_missing() -> None:
     assert path.endswith("h2")  # a single value is visible
 
 
-def test_people_who_do_not_see_a_chart_get_words_and_a_table() -> None:
+def test_a_chart_has_words_and_a_table_for_screen_readers() -> None:
     series = [ChartSeries("in", [1024, 2048, None, 0, 512]), ChartSeries("out", [None] * 5)]
     tree = tree_of(line_chart("Traffic", TIMES, series, "byte_rate"))
     drawing = next(tree.iter("svg"))
     while drawing.get("role") != "img":
         drawing = next(each for each in tree.iter("svg") if each.get("role") == "img")
     assert text_of(drawing.find("title")) == "Traffic"
-    told = text_of(drawing.find("desc"))
-    assert told == "in: now 512 B/s, at least 0 B/s, at most 2.0 KiB/s; out: no values"
+    text = text_of(drawing.find("desc"))
+    assert text == "in: now 512 B/s, at least 0 B/s, at most 2.0 KiB/s; out: no values"
     rows = [[text_of(cell) for cell in row] for row in tree.iter("tr")]
     assert rows[0] == ["Time (UTC)", "in", "out"]
     assert rows[1:3] == [["22:13:20", "1.0 KiB/s", "-"], ["22:13:25", "2.0 KiB/s", "-"]]
@@ -108,7 +108,7 @@ def test_a_meter_stays_inside(share: float, width: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["count", "rate", "bytes", "byte_rate", "seconds", "share"])
-def test_no_value_is_drawn_outside(unit: str) -> None:
+def test_every_value_is_drawn_inside(unit: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
