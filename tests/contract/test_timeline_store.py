@@ -2,14 +2,17 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidemill.timelines.core import errors
+from tidemill.timelines.core import backlog, errors
+from tidemill.timelines.core.backlog import EMPTY, WINDOWS_MS, Backlog
 from tidemill.timelines.core.lease import (
     Cancel,
     Claim,
@@ -43,7 +46,9 @@ from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, P
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.memory import MemoryTimelineStore
 from tidemill.timelines.postgres import PostgresStore, sort
+from tidemill.timelines.postgres import backlog as postgres_backlog
 from tidemill.timelines.postgres import open_store as open_postgres
+from tidemill.timelines.sqlite import backlog as sqlite_backlog
 from tidemill.timelines.sqlite import open_store as open_sqlite
 
 Opening = Callable[[], AbstractAsyncContextManager[TimelineStore]]
@@ -232,6 +237,50 @@ async def test_a_histogram_of_one_state_counts_as_a_list_would(store: TimelineSt
             assert await store.tally("line", selection, now_ms=now_ms, bars=7) == expected
             capped = await store.tally("line", selection, now_ms=now_ms, bars=7, bar_max=11)
             assert capped == [min(11, count) for count in expected]
+
+
+async def test_the_backlogs_count_every_message_of_every_usable_timeline_once(store: TimelineStore) -> None:
+    draw = random.Random(7)
+    print("seed 7")
+    for name in ("other", "empty", "unfinished", "going"):
+        await store.govern(Create(name))
+        if name != "unfinished":
+            await store.govern(MakeReady(name))
+    await store.govern(Delete("going"))
+    edges = [NOW - 1, NOW, NOW + 1, *(NOW + each + more for each in WINDOWS_MS for more in (0, 1)), DUE_MS_MAX]
+    dues = [*edges, *(NOW + draw.randrange(-5_000, 2 * WINDOWS_MS[-1]) for _ in range(200))]
+    await store.schedule("line", [new(f"m{index}", due_ms) for index, due_ms in enumerate(dues)])
+    await store.schedule("other", [new("one", NOW + 5), new("two", NOW - 5)])
+    for message in (await store.find("line", Selection(end_ms=NOW + 1), now_ms=NOW, limit=100))[::2]:
+        claim = Claim(message.seq, message.version, "w", NOW + draw.randrange(1, 5_000), message.due_ms)
+        assert await store.acquire("line", [claim], now_ms=NOW) != [None]
+    for now_ms in (NOW, NOW + 2_500):  # at the second time some leases have ended
+        found = await store.backlogs(now_ms=now_ms)
+        assert found == {
+            name: backlog_by_hand(await everything(store, now_ms, line=name), now_ms)
+            for name in ("line", "other", "empty")
+        }
+        assert found["line"].total == len(dues)
+        assert found["empty"] == EMPTY
+
+
+def backlog_by_hand(messages: Sequence[TimedMessage], now_ms: int) -> Backlog:
+    states = [(status_of(one.due_ms, one.holder, now_ms), one.due_ms - now_ms) for one in messages]
+    waits_ms = [wait_ms for status, wait_ms in states if status is MessageStatus.WAITING]
+    ends_ms = (0, *WINDOWS_MS, DUE_MS_MAX)
+    windows = [sum(low < wait_ms <= high for wait_ms in waits_ms) for low, high in pairwise(ends_ms)]
+    counts = Counter(status for status, _ in states)
+    return Backlog(counts[MessageStatus.AVAILABLE], counts[MessageStatus.LEASED], tuple(windows))
+
+
+async def test_the_numbers_of_a_backlog_are_bounded(store: TimelineStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (backlog, sqlite_backlog, postgres_backlog):
+        monkeypatch.setattr(module, "COUNTED_MAX", 3)
+    names = [f"m{index}" for index in range(40)]
+    await store.schedule("line", [new(name, NOW + 500 * (index % 2)) for index, name in enumerate(names)])
+    for name in names[:10:2]:
+        await leased(store, name)
+    assert (await store.backlogs(now_ms=NOW))["line"] == Backlog(3, 3, (3, 0, 0, 0, 0, 0, 0))
 
 
 async def test_large_bodies_come_in_several_answers(store: TimelineStore) -> None:

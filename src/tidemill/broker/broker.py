@@ -20,6 +20,7 @@ from uuid import UUID
 import structlog
 
 from tidemill.broker import identity
+from tidemill.broker.backlog_metrics import backlog_readings
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
@@ -257,6 +258,7 @@ class BrokerNode:
         self.timelines = timelines
         self._opened.push_async_callback(timelines.close)
         self.metrics.sources.append(timeline_readings(timelines))
+        self.metrics.snapshots.append(backlog_readings(timelines))
         self.scheduler = self.make_scheduler(timelines)
         self._opened.push_async_callback(self._close_scheduler)
         await self.scheduler.open()

@@ -24,8 +24,10 @@ from tidemill.model.timeline_errors import (
     TimelineNotReady,
 )
 from tidemill.supervision.supervisor import Supervisor
+from tidemill.timelines.backlog import BacklogCount, BacklogReader
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import ConsumerTerms, Granted, TimelineConsumer
+from tidemill.timelines.core.backlog import Backlog
 from tidemill.timelines.core.buckets import BUCKETS
 from tidemill.timelines.core.lease import (
     Cancel,
@@ -124,6 +126,7 @@ class Dispatcher:
         )
         self._deliveries: dict[str, TimelineDelivery] = {}
         self._future = FutureReader(self._tally)
+        self._backlog = BacklogReader(clock, self._count_backlog)
         self._closing: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -153,6 +156,7 @@ class Dispatcher:
             self._gone(name)
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._lifecycle.close()
+        await self._backlog.close()
         await self._store.close()
 
     @property
@@ -341,6 +345,13 @@ class Dispatcher:
         """The messages that are due between two times, in up to 200 bars; cheap also with millions (`future.py`)."""
         self.timeline(name)
         return await self._future.histogram(name, future_selection(start_ms, end_ms, status), bars)
+
+    async def backlog(self) -> BacklogCount | None:
+        """The available, leased and waiting messages of all timelines, some seconds old (`backlog.py`)."""
+        return await self._backlog.read()
+
+    async def _count_backlog(self, now_ms: int) -> dict[str, Backlog]:
+        return await self.guard.ask_store(lambda: self._store.backlogs(now_ms=now_ms), reads=True)
 
     async def _tally(self, name: str, selection: Selection, bars: int, bar_max: int) -> list[int]:
         now_ms = self.clock.now_ms()

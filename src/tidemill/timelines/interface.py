@@ -14,6 +14,7 @@ call may have happened; repeating it is safe because of natural ids, versions an
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from tidemill.timelines.core.backlog import Backlog
 from tidemill.timelines.core.dealer import DealtConsumer
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
 from tidemill.timelines.core.message import (
@@ -101,6 +102,9 @@ class TimelineStore(Protocol):
 
     async def span(self, timeline: str) -> DueSpan | None:
         """The due times of the first and of the last message, in any state; None for an empty timeline."""
+
+    async def backlogs(self, *, now_ms: int) -> dict[str, Backlog]:
+        """The backlog of every timeline that clients may use; its numbers are bounded, and writes do not wait."""
 
     async def close(self) -> None:
         """Finish accepted operations and close files and connections."""

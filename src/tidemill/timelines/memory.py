@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 
+from tidemill.timelines.core.backlog import Backlog, backlog_of, free_ranges, leased_range
 from tidemill.timelines.core.changes import (
     Change,
     answer_schedule,
@@ -41,7 +42,7 @@ from tidemill.timelines.core.message import (
     selected,
     within_bytes,
 )
-from tidemill.timelines.core.timeline import Catalogue, Purge, Step, TimelineInfo, after, usable
+from tidemill.timelines.core.timeline import Catalogue, Purge, Step, TimelineInfo, TimelineState, after, usable
 
 _BEFORE_ALL = -1
 
@@ -94,6 +95,13 @@ class _MemoryTimeline:
         if selection.status is not MessageStatus.WAITING:
             return counts
         return [count - taken for count, taken in zip(counts, _between(leased, ranges), strict=True)]
+
+    def backlog(self, now_ms: int) -> Backlog:
+        """What is available, leased, and waiting."""
+        available, *waiting = free_ranges(now_ms)
+        free = _between(self.order, [available]) + self.count(Selection(status=MessageStatus.WAITING), now_ms, waiting)
+        leased = self.count(Selection(status=MessageStatus.LEASED), now_ms, [leased_range(now_ms)])
+        return backlog_of(free, *leased)
 
     def iterate(self, selection: Selection, now_ms: int, start: tuple[int, int]) -> Iterator[TimedMessage]:
         """The selected messages after `start`, in order."""
@@ -202,6 +210,14 @@ class MemoryTimelineStore:
         """The due times of the first and of the last message."""
         order = self._line(timeline).order
         return DueSpan(order[0][0], order[-1][0]) if order else None
+
+    async def backlogs(self, *, now_ms: int) -> dict[str, Backlog]:
+        """The backlog of every timeline that clients may use."""
+        return {
+            name: line.backlog(now_ms)
+            for name, line in self._timelines.items()
+            if line.timeline.state is TimelineState.READY
+        }
 
     async def close(self) -> None:
         """Drop everything."""

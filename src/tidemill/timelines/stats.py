@@ -129,6 +129,10 @@ class TimelineCounts:
             found = self._by_name.setdefault(label, TimelineStats())
         return found
 
+    def label_of(self, name: str) -> str:
+        """The name under which a timeline that exists is counted."""
+        return name if self.of(name) is self.get(name) else OTHER_TIMELINES
+
     def get(self, name: str) -> TimelineStats | None:
         """The statistics of a timeline, if it is counted by name and something was counted."""
         return self._by_name.get(name)

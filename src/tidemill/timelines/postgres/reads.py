@@ -60,7 +60,7 @@ _CHANGED = f"""(
     FROM tidemill.changed c {_PLACED.format("c.timeline", "c.row_ms", "c.seq")}
 ) s"""  # noqa: S608 (own text)
 _LISTED = (*(_UNTOUCHED.format(table, _LOOKED_UP) for table in TABLES), _CHANGED)
-_COUNTED = (*(_UNTOUCHED.format(table, _JOINED) for table in TABLES), "tidemill.changed s")
+COUNTED = (*(_UNTOUCHED.format(table, _JOINED) for table in TABLES), "tidemill.changed s")
 _STATUS = {
     MessageStatus.AVAILABLE: "s.due_ms <= {now}",
     MessageStatus.WAITING: "s.due_ms > {now} AND s.holder IS NULL",
@@ -124,7 +124,7 @@ async def tally(
     ranges = bar_ranges(selection, now_ms, bars)
     lows, highs = (where.bind([each[end] for each in ranges], "bigint[]") for end in (0, 1))
     limit = where.bind(bar_max)
-    sources = _COUNTED if selection.ids is None else (STATES,)
+    sources = COUNTED if selection.ids is None else (STATES,)
     in_bar = f"{where} AND s.due_ms >= r.low AND s.due_ms < r.high"
     # One statement: between two of them messages may change places.
     counts = " + ".join(

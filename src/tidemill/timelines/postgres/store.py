@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import asyncpg
 
+from tidemill.timelines.core.backlog import Backlog
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
 from tidemill.timelines.core.message import (
@@ -24,7 +25,7 @@ from tidemill.timelines.core.message import (
     check_find,
 )
 from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
-from tidemill.timelines.postgres import reads, writes
+from tidemill.timelines.postgres import backlog, reads, writes
 from tidemill.timelines.postgres.schema import prepare, translated
 from tidemill.timelines.postgres.sort import Sorter
 
@@ -112,6 +113,10 @@ class PostgresStore:
     async def span(self, timeline: str) -> DueSpan | None:
         """The due times of the first and of the last message."""
         return await self._do(lambda connection: reads.span(connection, timeline))
+
+    async def backlogs(self, *, now_ms: int) -> dict[str, Backlog]:
+        """The backlog of every timeline that clients may use."""
+        return await self._do(lambda connection: backlog.backlogs(connection, now_ms))
 
     async def close(self) -> None:
         """Wait for running calls and close the connections."""

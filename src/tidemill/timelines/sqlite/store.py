@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from tidemill.timelines.core.backlog import Backlog
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
 from tidemill.timelines.core.message import (
@@ -24,7 +25,7 @@ from tidemill.timelines.core.message import (
     check_find,
 )
 from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
-from tidemill.timelines.sqlite import reads, writes
+from tidemill.timelines.sqlite import backlog, reads, writes
 from tidemill.timelines.sqlite.schema import connect, translated
 from tidemill.timelines.sqlite.writer import SqliteWriter
 
@@ -98,6 +99,10 @@ class SqliteStore:
     async def span(self, timeline: str) -> DueSpan | None:
         """The due times of the first and of the last message."""
         return await self._counter.do(lambda connection: reads.span(connection, timeline))
+
+    async def backlogs(self, *, now_ms: int) -> dict[str, Backlog]:
+        """The backlog of every timeline that clients may use."""
+        return await self._counter.do(lambda connection: backlog.backlogs(connection, now_ms))
 
     async def close(self) -> None:
         """Finish accepted operations and close the file."""

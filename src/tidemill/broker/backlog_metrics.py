@@ -1,0 +1,85 @@
+"""The metrics of messages that are in the timelines: available, leased, and waiting. Autoscalers need the first.
+
+Brokers that share a store report the same numbers: take the maximum over the brokers, not the sum.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
+
+from tidemill.model.metrics import Gauge, MetricReading
+from tidemill.timelines.core.backlog import EMPTY, WINDOWS_MS, Backlog
+from tidemill.timelines.core.timeline import SCHEDULE, WAITING_PREFIX, TimelineState
+from tidemill.timelines.dispatcher import Dispatcher
+
+WINDOW_BOUNDS = (*(f"{window_ms / 1_000:.1f}" for window_ms in WINDOWS_MS), "+Inf")
+"""The upper ends of the windows in seconds, spelled as Prometheus spells the bounds of a histogram."""
+
+
+def backlog_readings(dispatcher: Dispatcher) -> Callable[[bool], Awaitable[Iterable[MetricReading]]]:
+    """What is in the timelines, counted when it is requested and old."""
+
+    async def snapshot(_: bool) -> Iterable[MetricReading]:
+        count = await dispatcher.backlog()
+        if count is None:
+            return ()
+        usable = {each.name for each in dispatcher.timelines() if each.state is TimelineState.READY}
+        by_label: dict[str, Backlog] = {}
+        for name, backlog in sorted(count.by_name.items()):
+            if name in usable:  # it may have been deleted since
+                label = dispatcher.stats.label_of(name)
+                by_label[label] = _sum(by_label.get(label, EMPTY), backlog)
+        return _readings(by_label, (dispatcher.clock.now_ms() - count.at_ms) / 1_000)
+
+    return snapshot
+
+
+def _sum(one: Backlog, other: Backlog) -> Backlog:
+    waiting = tuple(first + second for first, second in zip(one.waiting, other.waiting, strict=True))
+    return Backlog(one.available + other.available, one.leased + other.leased, waiting)
+
+
+def _readings(by_label: Mapping[str, Backlog], age_s: float) -> Iterator[MetricReading]:
+    yield Gauge("tidemill_timeline_backlog_age_seconds", "Age of the counts of messages in timelines.", age_s)
+    for name, backlog in sorted(by_label.items()):
+        label = ("timeline", name)
+        yield Gauge(
+            "tidemill_timeline_available_messages",
+            "Messages that are due and not leased; at most 1000000 are counted.",
+            backlog.available,
+            (label,),
+        )
+        yield Gauge(
+            "tidemill_timeline_active_leases", "Messages under a live lease, at any broker.", backlog.leased, (label,)
+        )
+        for bound, count in zip(WINDOW_BOUNDS, accumulate(backlog.waiting), strict=True):
+            yield Gauge(
+                "tidemill_timeline_waiting_messages",
+                "Messages that become due within `le` seconds; at most 1000000 are counted for each window.",
+                count,
+                (label, ("le", bound)),
+            )
+    yield from _of_topics(by_label)
+
+
+def _of_topics(by_label: Mapping[str, Backlog]) -> Iterator[MetricReading]:
+    """The scheduled records of a topic wait on one of two timelines of its name."""
+    by_topic: dict[str, Backlog] = {}
+    for name, backlog in sorted(by_label.items()):
+        prefix = next((each for each in (SCHEDULE, WAITING_PREFIX) if name.startswith(each)), None)
+        if prefix is not None:
+            topic = name.removeprefix(prefix)
+            by_topic[topic] = _sum(by_topic.get(topic, EMPTY), backlog)
+    for topic, backlog in by_topic.items():
+        label = ("topic", topic)
+        yield Gauge(
+            "tidemill_scheduled_records_waiting",
+            "Scheduled records that are not due.",
+            sum(backlog.waiting),
+            (label,),
+        )
+        yield Gauge(
+            "tidemill_scheduled_records_late",
+            "Scheduled records that are due and not being delivered.",
+            backlog.available,
+            (label,),
+        )
