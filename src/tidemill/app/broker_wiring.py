@@ -5,7 +5,7 @@ that is made later; those callables look it up when they are called.
 """
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
@@ -17,6 +17,7 @@ from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.group_metrics import group_readings
 from tidemill.broker.health import Readers
+from tidemill.broker.history import BrokerHistory, request_source, traffic_source
 from tidemill.broker.identity import ProducerIds
 from tidemill.broker.log_metrics import log_readings
 from tidemill.broker.maintenance import BrokerMaintenance
@@ -225,6 +226,7 @@ class _Wiring:
             supervisor=self._supervisor,
             security=self._security,
             metrics=self._metrics,
+            history=self._make_history(clocks[1]),
             readers=Readers(environment.clock_ms),
             partitions=self._partitions,
             metadata=self._metadata,
@@ -254,6 +256,12 @@ class _Wiring:
             ),
             make_scheduler=self._make_scheduler,
         )
+
+    def _make_history(self, steady_ms: Callable[[], int]) -> BrokerHistory:
+        history = BrokerHistory(self._environment.clock_ms, steady_ms)
+        history.add(traffic_source(self._metrics))
+        history.add(request_source(self._metrics))
+        return history
 
     def _make_controller(self) -> Controller:
         settings = self._settings

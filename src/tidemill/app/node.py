@@ -217,6 +217,7 @@ class Node:
         )
         self._opened.push_async_callback(broker.stop)
         broker.metrics.sources.append(self._metrics.readings)
+        broker.history.add(self._metrics.usage())
         self._opened.callback(broker.supervisor.keep("event loop delay", self._metrics.sample).cancel)
         watch.start(broker.supervisor)
         self._directory = directory

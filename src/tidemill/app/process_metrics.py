@@ -5,16 +5,30 @@ Memory, open files and processor time have the names that every Prometheus clien
 """
 
 import asyncio
+import os
 import platform
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
+from time import process_time
 
 from tidemill import __version__
+from tidemill.broker.history import HistorySeries, HistorySource, Readings
 from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 
 SAMPLE_S = 0.1
+MEMORY = Path("/proc/self/statm")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LIBRARY = "prometheus_client"
 """Loaded with the first scrape: it would take a part of the time of the start."""
+
+
+def resident_bytes() -> int:
+    """The memory that the process has now; 0 where the system does not say."""
+    try:
+        return int(MEMORY.read_text(encoding="ascii").split()[1]) * PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 class ProcessMetrics:
@@ -32,6 +46,18 @@ class ProcessMetrics:
             due = loop.time() + SAMPLE_S
             await asyncio.sleep(SAMPLE_S)
             self._loop_delay.add(max(0.0, loop.time() - due))
+
+    def usage(self) -> HistorySource:
+        """The processor time and the memory of the process, for the history of the broker."""
+        counted = process_time()
+
+        def read(elapsed_s: float) -> Readings:
+            nonlocal counted
+            now = process_time()
+            cores, counted = (now - counted) / elapsed_s, now
+            return {"cpu_cores": {"": cores}, "memory_bytes": {"": float(resident_bytes())}}
+
+        return HistorySource((HistorySeries("cpu_cores"), HistorySeries("memory_bytes")), read)
 
     def readings(self) -> Iterator[MetricReading]:
         """The values now."""

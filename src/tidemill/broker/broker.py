@@ -26,6 +26,7 @@ from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.health import Readers, own_health, publish, served
+from tidemill.broker.history import BrokerHistory, delivery_source
 from tidemill.broker.identity import ProducerIds
 from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BrokerMetrics
@@ -131,6 +132,7 @@ class BrokerNode:
     supervisor: Supervisor
     security: Security
     metrics: BrokerMetrics
+    history: BrokerHistory
     readers: Readers
     partitions: Partitions
     metadata: ClusterMetadata
@@ -245,6 +247,7 @@ class BrokerNode:
         self._tasks += [
             keep("membership", self.membership.stay),
             keep("timeline consumers", self.consumer_registry.run),
+            keep("history", self.history.run),
             repeat("maintenance", settings.tidemill_tend_interval_ms / 1000, self.maintain),
             repeat("transactions", transactions_tick_ms / 1000, self.transactions.tick),
         ]
@@ -259,6 +262,7 @@ class BrokerNode:
         self._opened.push_async_callback(timelines.close)
         self.metrics.sources.append(timeline_readings(timelines))
         self.metrics.snapshots.append(backlog_readings(timelines))
+        self.history.add(delivery_source(timelines))
         self.scheduler = self.make_scheduler(timelines)
         self._opened.push_async_callback(self._close_scheduler)
         await self.scheduler.open()
