@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from tidemill.client.kafka import acls, brokers, coordinators, quotas, reassignment, users
+from tidemill.client.kafka import acls, brokers, coordinators, groups, quotas, reassignment, users
 from tidemill.client.kafka.acls import AclFields, AclFilterFields
 from tidemill.client.kafka.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from tidemill.client.kafka.brokers import Described
@@ -306,6 +306,18 @@ class KafkaClient:
         """Commit offsets for a group without members. UnknownMemberId when it has members."""
         if offsets:
             self._at_group(group, coordinators.offset_commit(group, offsets), coordinators.check_partitions)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group without members, with its offsets."""
+        self._at_group(group, groups.delete_group(group), groups.check_deleted)
+
+    def delete_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> None:
+        """Delete the offsets of partitions of a topic that no member of the group reads."""
+        self._at_group(group, groups.delete_offsets(group, topic, partitions), groups.check_offsets_deleted)
+
+    def remove_member(self, group: str, member_id: str, reason: str) -> None:
+        """Remove a member from a group. A consumer that still runs joins again."""
+        self._at_group(group, groups.remove_member(group, member_id, reason), groups.check_removed)
 
     def _at_group(self, group: str, request: Request, read: Callable[[Answer], R]) -> R:
         return self._router.at_coordinator(f"group {group}", Coordinated.GROUP, group, request, read)

@@ -79,7 +79,7 @@ def check_partitions(answer: Answer) -> None:
     for topic in answer.message().topics:
         for part in topic.partitions:
             if part.error_code:
-                raise _named(topic.name, part.partition_index, part.error_code)
+                raise partition_error(topic.name, part.partition_index, part.error_code)
 
 
 def offset_fetch(group: str, partitions: Iterable[TopicPartition] | None) -> Request:
@@ -98,7 +98,7 @@ def offsets_in(answer: Answer) -> dict[TopicPartition, GroupOffset]:
     for topic in response.topics:
         for part in topic.partitions:
             if part.error_code:
-                raise _named(topic.name, part.partition_index, part.error_code)
+                raise partition_error(topic.name, part.partition_index, part.error_code)
             if part.committed_offset != NO_OFFSET:
                 epoch = getattr(part, "committed_leader_epoch", -1)
                 found[TopicPartition(topic.name, part.partition_index)] = GroupOffset(
@@ -132,7 +132,7 @@ def check_added(answer: Answer) -> None:
     for topic in answer.message().results_by_topic_v3_and_below:
         for part in topic.results_by_partition:
             if part.partition_error_code:
-                raise _named(topic.name, part.partition_index, part.partition_error_code)
+                raise partition_error(topic.name, part.partition_index, part.partition_error_code)
 
 
 def add_offsets(producer: ProducerIdentity, group: str) -> Request:
@@ -168,7 +168,8 @@ def check(code: int) -> None:
         raise of_code(code)
 
 
-def _named(topic: str, index: int, code: int) -> Exception:
+def partition_error(topic: str, index: int, code: int) -> Exception:
+    """The error of a partition, with its name."""
     error = of_code(code)
     return type(error)(f"{topic}-{index}: {error}")
 

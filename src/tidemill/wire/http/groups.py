@@ -6,10 +6,11 @@ import msgspec
 
 from tidemill.wire.http.document import Document, Input, PageQuery
 
-GROUP_CHARS_MAX = 32_767
-"""The most that a string of the Kafka protocol can have."""
 PARTITIONS_MAX = 10_000
 """The most partitions of one change."""
+NAMED_MAX = 1_000
+"""The most partitions that one change names by themselves, so that the body stays small."""
+TOPICS_MAX = 100
 OFFSET_MAX = 2**63 - 1
 
 Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
@@ -194,8 +195,10 @@ class GroupDescription(Document, frozen=True, kw_only=True):
     protocol: str
     assignor: str
     coordinator: int
-    epoch: int
-    target_epoch: int
+    epoch: int | None
+    """The generation of a classic group."""
+    target_epoch: int | None
+    """The epoch of the assignment; smaller than `epoch` while a new one is computed."""
     lag: int | None
     lag_s: float | None
     unknown_partitions: int
@@ -253,7 +256,7 @@ class ExactOffset(Input, frozen=True, kw_only=True):
 class ToOffsets(Input, frozen=True, kw_only=True, tag_field="to", tag="offsets"):
     """To an offset of its own in each partition, for example to the offsets of a preview."""
 
-    offsets: Annotated[list[ExactOffset], msgspec.Meta(min_length=1, max_length=PARTITIONS_MAX)]
+    offsets: Annotated[list[ExactOffset], msgspec.Meta(min_length=1, max_length=NAMED_MAX)]
 
 
 ResetTarget = ToEarliest | ToLatest | ToTime | ByDuration | ShiftBy | ToOffset | ToOffsets
@@ -263,14 +266,14 @@ class SelectedTopic(Input, frozen=True, kw_only=True):
     """A topic, and the partitions of it; null selects all."""
 
     topic: TopicName
-    partitions: Annotated[list[PartitionIndex], msgspec.Meta(max_length=PARTITIONS_MAX)] | None = None
+    partitions: Annotated[list[PartitionIndex], msgspec.Meta(max_length=NAMED_MAX)] | None = None
 
 
 class OffsetsReset(Input, frozen=True, kw_only=True):
     """Where the offsets of a group go. Without `topics` all partitions with a committed offset are reset."""
 
     target: ResetTarget
-    topics: Annotated[list[SelectedTopic], msgspec.Meta(min_length=1, max_length=1_000)] | None = None
+    topics: Annotated[list[SelectedTopic], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)] | None = None
     dry_run: bool = False
     """Return the changes and make none."""
 
@@ -290,6 +293,8 @@ class ResetOutcome(Document, frozen=True, kw_only=True):
 
     group: str
     dry_run: bool
+    refusal: str | None
+    """Of a dry run: why the change would be refused now."""
     partitions: list[ResetPartition]
     skipped: int
     read_again: int
@@ -309,6 +314,8 @@ class SkippedRecord(Document, frozen=True, kw_only=True):
 
     group: str
     dry_run: bool
+    refusal: str | None
+    """Of a dry run: why the change would be refused now."""
     topic: str
     partition: int
     previous: int = msgspec.field(name="from")

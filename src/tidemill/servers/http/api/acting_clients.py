@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.client.kafka.client import KafkaClient
@@ -47,25 +47,22 @@ class ActingClients:
         self._idle: OrderedDict[int, tuple[_Key, KafkaClient, float]] = OrderedDict()
         self._number = 0
         self._running: dict[_Key, int] = {}
+        self._is_closed = False
 
     async def run(self, rights: ClientRights, work: Callable[[KafkaClient], R]) -> R:
-        """The result of `work`, which gets a Kafka client with these rights, in a thread."""
+        """The result of `work`, which gets a Kafka client with these rights, in a thread.
+
+        A request whose HTTP client has left keeps its thread, so it counts until its thread has ended.
+        """
         key = (rights.principal, rights.host)
-        mine = self._running.get(key, 0)
-        if mine >= CLIENT_REQUESTS_MAX or sum(self._running.values()) >= WAITING_MAX:
-            raise ApiProblem(429, f"{mine} requests of this client are running; wait for one of them, then try again")
-        self._running[key] = mine + 1
-        try:
-            client = self._take(key) or KafkaClient(self._options(rights))
-            found = await asyncio.get_running_loop().run_in_executor(
-                self._threads, partial(contextvars.copy_context().run, work, client)
-            )
-        except BaseException:
-            self._finished(key)
-            raise
-        self._finished(key)
-        self._put(key, client)
-        return found
+        self._check_limits(key)
+        client = self._take(key) or KafkaClient(self._options(rights))
+        self._running[key] = self._running.get(key, 0) + 1
+        running = asyncio.get_running_loop().run_in_executor(
+            self._threads, partial(contextvars.copy_context().run, work, client)
+        )
+        running.add_done_callback(partial(self._ended, key, client))
+        return await asyncio.shield(running)
 
     def sweep(self) -> None:
         """Close clients that were idle for a while."""
@@ -75,14 +72,27 @@ class ActingClients:
 
     def close(self) -> None:
         """Close all clients."""
+        self._is_closed = True
         while self._idle:
             self._idle.popitem()[1][1].close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _finished(self, key: _Key) -> None:
+    def _check_limits(self, key: _Key) -> None:
+        mine = self._running.get(key, 0)
+        if mine >= CLIENT_REQUESTS_MAX:
+            raise ApiProblem(429, f"{mine} requests of this client are running; wait for one of them, then try again")
+        if sum(self._running.values()) >= WAITING_MAX:
+            raise ApiProblem(429, f"{WAITING_MAX} requests wait for the Kafka server; try again in a moment")
+
+    def _ended(self, key: _Key, client: KafkaClient, running: asyncio.Future[Any]) -> None:
+        """Keep the client for the next request, unless its connections may be in the middle of a response."""
         left = self._running.pop(key) - 1
         if left:
             self._running[key] = left
+        if self._is_closed or running.cancelled() or running.exception() is not None:
+            client.close()
+        else:
+            self._put(key, client)
 
     def _take(self, key: _Key) -> KafkaClient | None:
         self.sweep()
@@ -113,4 +123,5 @@ class ActingClients:
             context=self._access.kafka_tls(),
             acting=ActingLogin(token),
             request_timeout_ms=REQUEST_MS,
+            api_timeout_ms=REQUEST_MS,
         )

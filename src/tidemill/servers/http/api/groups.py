@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.security.client_rights import ClientRights
+from tidemill.servers.http.api import group_changes
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
 from tidemill.servers.http.api.broker_parts import PartKind
+from tidemill.servers.http.api.group_description import GROUP, describe_group
 from tidemill.servers.http.api.group_parts import GROUPS, TOPIC_GROUPS, UNKNOWN_LAG, largest
 from tidemill.servers.http.api.paging import rows_of
 from tidemill.wire.http.groups import (
+    GroupDescription,
+    GroupDescriptionQuery,
     GroupPage,
     GroupQuery,
     GroupRow,
@@ -43,6 +47,11 @@ async def list_groups(context: ApiContext, call: ApiCall[GroupQuery, None]) -> G
     )
 
 
+async def show_group(context: ApiContext, call: ApiCall[GroupDescriptionQuery, None]) -> GroupDescription:
+    """One group."""
+    return await describe_group(context, call.rights, call.name(), call.query)
+
+
 async def topic_groups(context: ApiContext, rights: ClientRights, topic: str) -> TopicGroups:
     """The groups that read or have read a topic, with their lag in it; the largest lag first."""
     gathered = await context.parts.gather(TOPIC_GROUPS, rights, TopicGroupsQuestion(topic=topic))
@@ -63,5 +72,9 @@ def _sort_key(column: str) -> Any:
     return key
 
 
-HANDLERS: dict[str, ApiHandler] = {"GET /api/v1/groups": list_groups}
-PARTS: Sequence[PartKind[Any, Any]] = (GROUPS, TOPIC_GROUPS)
+HANDLERS: dict[str, ApiHandler] = {
+    "GET /api/v1/groups": list_groups,
+    "GET /api/v1/groups/{name}": show_group,
+    **group_changes.HANDLERS,
+}
+PARTS: Sequence[PartKind[Any, Any]] = (GROUPS, TOPIC_GROUPS, GROUP)
