@@ -178,7 +178,8 @@ def _statements(node: ast.stmt, *, is_constructor: bool) -> Iterator[str]:
             yield "continue"
         case ast.Continue():
             yield "break"
-        case ast.Return(value=value) if value is not None and ast.unparse(value) != "None":
+        # False and None are the same to a condition, and a boolean is negated on its own.
+        case ast.Return(value=value) if value is not None and ast.unparse(value) not in {"None", "False", "True"}:
             yield "return None"
         case ast.Expr(value=ast.Call() | ast.Await(value=ast.Call())) if not _is_log_call(node.value):
             yield "pass"

@@ -9,7 +9,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "groups": ("tests/unit/groups", "tests/scenarios/test_groups.py"),
     "pipelines": ("tests/unit/pipelines", "tests/unit/cli/test_pipeline.py"),
     "records": ("tests/unit/records", "tests/fuzz/test_batches.py"),
-    "streams": ("tests/unit/streams", "tests/simulation/test_replicas.py"),
+    "sql": ("tests/unit/sql", "tests/hostile/test_sql_attacks.py"),
+    "streams": ("tests/unit/streams", "tests/simulation/test_replicas.py", "tests/contract/test_stream_log.py"),
+    "timelines": ("tests/unit/timelines", "tests/contract/test_timeline_store.py"),
     "transactions": ("tests/unit/transactions", "tests/scenarios/test_transactions.py"),
     "wire": ("tests/unit/wire", "tests/fuzz/test_frames.py"),
 }

@@ -95,6 +95,12 @@ class Store:
     ]
 
 
+@pytest.mark.parametrize(("value", "others"), [("x", ["None"]), ("True", ["False"]), ("False", ["True"])])
+def test_returned_values_are_replaced(value: str, others: list[str]) -> None:
+    found = changes(f"def f():\n    return {value}")
+    assert found == [(f"return {value}", f"return {other}") for other in others]
+
+
 def test_conditions_of_every_statement_are_negated() -> None:
     source = """
 while a:

@@ -22,7 +22,6 @@ _RACK_FROM = 11
 _REPLICA_STATE_FROM = 15
 _REPLICA_STATE_TAG = 1
 _TOPIC_BYTES_MIN = 3
-_FORGOTTEN_BYTES_MIN = 4
 _LIMITS = Struct(">iiib")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -148,7 +147,7 @@ def _read_forgotten(
     data: bytes, position: int, version: int, budget: ItemBudget
 ) -> tuple[list[tuple[TopicKey, list[int]]], int]:
     flexible = version >= FLEXIBLE_FROM
-    count, position = read_count(data, position, _FORGOTTEN_BYTES_MIN, budget, flexible=flexible)
+    count, position = read_count(data, position, _TOPIC_BYTES_MIN, budget, flexible=flexible)
     forgotten = []
     for _ in range(count):
         topic, position = read_topic(data, position, flexible=flexible, by_id=version >= TOPIC_IDS_FROM)

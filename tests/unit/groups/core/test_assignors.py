@@ -80,6 +80,19 @@ def test_uniform_stays_as_it_is_when_nothing_changes() -> None:
     assert sorted(len(share) for share in first.values()) == [5, 5, 5]
 
 
+def test_a_remainder_goes_to_a_member_that_already_has_its_share() -> None:
+    previous = {"m0": [("t", 0)], "m1": [("t", 1)]}
+    shares = assign_uniform({"m0": {"t"}, "m1": {"t"}}, {"t": 3}, previous)
+    assert shares == {"m0": {("t", 0), ("t", 2)}, "m1": {("t", 1)}}
+
+
+def test_new_partitions_go_to_the_smallest_share_and_move_no_other() -> None:
+    mixed = {"m0": {"a"}, "m1": {"a"}, "m2": {"b"}}
+    shares = assign_uniform(mixed, {"a": 6, "b": 1}, {"m0": [("a", 3), ("a", 4), ("a", 5)]})
+    assert shares["m0"] == {("a", 3), ("a", 4), ("a", 5)}
+    assert shares["m1"] == {("a", 0), ("a", 1), ("a", 2)}
+
+
 def test_mixed_subscriptions_are_as_even_as_they_can_be() -> None:
     shares = assign_uniform({"m0": {"a"}, "m1": {"a", "b"}}, {"a": 4, "b": 10}, {"m1": [("a", 0), ("a", 1)]})
     assert shares["m0"] == {("a", index) for index in range(4)}

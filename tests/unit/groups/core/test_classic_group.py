@@ -107,6 +107,18 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     assert stage.client("a").generation == 1
 
 
+def test_the_initial_delay_is_extended_to_the_end_of_the_rebalance_timeout() -> None:
+    stage = Stage(GroupLimits(initial_rebalance_delay_ms=3_000))
+    stage.enter("g", "a", rebalance_ms=3_001)
+    stage.wait(2_000)
+    stage.enter("g", "b", rebalance_ms=3_001)
+    stage.reported()
+    stage.wait(1_000)
+    assert not stage.reported()
+    stage.wait(1)
+    assert sorted(joins(stage)) == ["a", "b"]
+
+
 def test_assignments_go_to_all_members_that_wait_and_to_later_requests() -> None:
     stage = stable("a", "b", "c")
     assert {name: stage.client(name).assignment for name in "abc"} == {"a": b"a", "b": b"b", "c": b"c"}

@@ -60,6 +60,15 @@ def test_an_old_segment_is_closed_unless_it_is_empty() -> None:
     assert roll_due(facts, topic(segment_ms=110, segment_jitter_ms=10**9), NOW, 0.99), "the age is never negative"
 
 
+def test_a_compacted_segment_is_closed_within_the_maximum_compaction_lag() -> None:
+    facts = SegmentFacts(0, 10, 5, NOW, NOW - 100)
+    limits = {"segment_ms": 200, "max_compaction_lag_ms": 100}
+    assert roll_due(facts, topic(cleanup_policy="compact", **limits), NOW, 0.0)
+    assert not roll_due(facts, topic(cleanup_policy="compact", **limits), NOW - 1, 0.0)
+    assert not roll_due(facts, topic(**limits), NOW, 0.0)
+    assert roll_due(facts, topic(cleanup_policy="compact", segment_ms=100), NOW, 0.0)
+
+
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=8), st.integers(0, 2000))
 @settings(max_examples=100, deadline=None)
 def test_retention_by_size_keeps_no_unneeded_segment(sizes: list[int], limit: int) -> None:

@@ -153,6 +153,22 @@ def test_the_partitions_of_a_request_are_bounded(key: int, version: int) -> None
         (read_fetch if key else read_produce)(data, 0, version)
 
 
+def test_the_smallest_topics_and_partitions_are_read() -> None:
+    topic = "01 01 00"  # an empty name, no partitions and no tags
+    produce = bytes.fromhex(f"00 ffff 00007530 03 {topic} {topic}")
+    assert read_produce(produce, 0, 9).topics == [("", []), ("", [])]
+    partition = "00000007 01 00"  # its number, an empty batch and no tags
+    produce = bytes.fromhex(f"00 ffff 00007530 02 01 03 {partition} {partition} 00")
+    assert read_produce(produce, 0, 9).topics == [("", [ProducePartition(7, memoryview(b""))] * 2)]
+    limits = "ffffffff 00000000 00000000 00000000 00 00000000 ffffffff"
+    fetch = bytes.fromhex(f"{limits} 03 {topic} {topic} 01 01 00")
+    assert read_fetch(fetch, 0, 12).topics == [("", []), ("", [])]
+    forgotten = bytes.fromhex(f"{limits} 01 05 {topic} {topic} {topic} {topic} 01 00")
+    assert read_fetch(forgotten, 0, 12).forgotten == [("", [])] * 4
+    forgotten = bytes.fromhex(f"{limits} 01 02 01 03 00000001 00000002 00 01 00")
+    assert read_fetch(forgotten, 0, 12).forgotten == [("", [1, 2])]
+
+
 @pytest.mark.parametrize(
     ("version", "head", "size"),
     [

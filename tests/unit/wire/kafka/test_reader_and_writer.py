@@ -1,6 +1,7 @@
 """Reader and writer against kio's own bytes, for every API and version that kio has and a broker may serve."""
 
 import random
+from typing import Any
 
 import pytest
 from kio.schema.index import api_key_map, schema_name_map
@@ -84,6 +85,18 @@ def test_hostile_counts_are_refused_before_anything_is_allocated(data: bytes) ->
 def test_hostile_counts_of_old_versions(count: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         read_message(request_class(3, 4), count + b"\x00")
+
+
+@pytest.mark.parametrize(
+    ("request_type", "data"),
+    [
+        (request_class(3, 4), "00000003 0000 0000"),  # a name takes two bytes
+        (METADATA, "04 01 01 01 01"),  # an item takes 18 bytes: an id, an empty name and no tags
+    ],
+)
+def test_a_count_that_the_rest_cannot_hold_is_rejected_before_the_first_item(request_type: Any, data: str) -> None:
+    with pytest.raises(ProtocolViolation, match="an array has the invalid item count 3"):
+        read_message(request_type, bytes.fromhex(data))
 
 
 def test_the_items_of_a_request_are_counted_together() -> None:
