@@ -44,6 +44,7 @@ from tidemill.timelines.core.message import (
 )
 from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, Purge, TimelineSettings, TimelineState
 from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.measured_store import MeasuredTimelineStore
 from tidemill.timelines.memory import MemoryTimelineStore
 from tidemill.timelines.postgres import PostgresStore, sort
 from tidemill.timelines.postgres import backlog as postgres_backlog
@@ -55,7 +56,7 @@ Opening = Callable[[], AbstractAsyncContextManager[TimelineStore]]
 NOW = 1_000_000
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "postgres-sorted"])
+@pytest.fixture(params=["memory", "measured", "sqlite", "postgres", "postgres-sorted"])
 def opening(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opening:
     url = request.getfixturevalue("postgres").new_database() if request.param.startswith("postgres") else ""
     for name, value in {"FRESH_MIN": 1, "FRESH_PER_PAGE": 0, "NEAR_MS": -1, "STEP_ROWS": 7}.items():
@@ -65,6 +66,8 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     async def open_one() -> TimelineStore:
         if request.param == "memory":
             return MemoryTimelineStore()
+        if request.param == "measured":
+            return MeasuredTimelineStore(MemoryTimelineStore(), "memory")
         if request.param == "sqlite":
             return await open_sqlite(tmp_path / "timelines.db")
         store = await open_postgres(url)

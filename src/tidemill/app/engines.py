@@ -16,6 +16,7 @@ from tidemill.cluster.interface import Coordination, CoordinationAway
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.metrics import Histogram
+from tidemill.model.storage_queries import StorageQueries
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topic_settings import IN_SEGMENTS, IN_TABLES
 from tidemill.settings import Settings, shown
@@ -80,6 +81,12 @@ async def open_timelines(settings: Settings) -> TimelineStore:
     return await open_store(path)
 
 
+def timelines_engine(settings: Settings) -> str:
+    """The name of the engine of the timelines, for metrics."""
+    kind = settings.timelines.partition(":")[0]
+    return {"memory": "memory", "postgresql": "postgres", "postgres": "postgres"}.get(kind, "sqlite")
+
+
 def timelines_file(settings: Settings) -> Path | None:
     """The SQLite file of the timelines. None when another engine stores them."""
     url = settings.timelines
@@ -134,6 +141,10 @@ class Tables:
                 url = self._settings.streams if self._in_tables else f"{EMBEDDED}:"
                 self._engine = tables.Engine(tables.parse(url, self._settings.data_dir))
         return self._engine
+
+    def queries(self) -> list[StorageQueries]:
+        """The counts of queries, once the engine is open."""
+        return [] if self._engine is None else [self._engine.queries]
 
     async def warm_up(self, cluster_id: str) -> None:
         """Open the engine of the streams before clients connect. The partitions of an unreachable server wait for it.

@@ -27,12 +27,20 @@ from tidemill.app.broker_wiring import make_broker
 from tidemill.app.clock_watch import open_watch
 from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import DataDirectory
-from tidemill.app.engines import Tables, open_coordination, open_streams, open_timelines, timelines_file
+from tidemill.app.engines import (
+    Tables,
+    open_coordination,
+    open_streams,
+    open_timelines,
+    timelines_engine,
+    timelines_file,
+)
 from tidemill.app.exposure import check_exposure, check_token_settings, has_tls, warn_without_administrator
 from tidemill.app.lock import DataDirLock
 from tidemill.app.process_metrics import ProcessMetrics
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
 from tidemill.broker.identity import same_servers
+from tidemill.broker.storage_metrics import storage_readings
 from tidemill.broker.timeline_metrics import dead_letter_writer
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.core.registration import Endpoint
@@ -56,6 +64,7 @@ from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.interface import TimelineStore
+from tidemill.timelines.measured_store import MeasuredTimelineStore
 
 if TYPE_CHECKING:
     from tidemill.sql.query_executor import QueryExecutor
@@ -216,7 +225,7 @@ class Node:
             self._environment(coordination, directory, watch), settings.broker, self._identity()
         )
         self._opened.push_async_callback(broker.stop)
-        broker.metrics.sources.append(self._metrics.readings)
+        broker.metrics.sources += [self._metrics.readings, storage_readings(self.tables.queries)]
         broker.history.add(self._metrics.usage())
         self._opened.callback(broker.supervisor.keep("event loop delay", self._metrics.sample).cancel)
         watch.start(broker.supervisor)
@@ -314,7 +323,9 @@ class Node:
         file = timelines_file(self.settings)
         if file is not None:
             directory.check_timelines(file)
-        store = await self._open_timeline_store(broker, file)
+        opened = await self._open_timeline_store(broker, file)
+        store = MeasuredTimelineStore(opened, timelines_engine(self.settings))
+        broker.metrics.sources.append(storage_readings(lambda: (store.queries,)))
         if file is not None:
             directory.note_timelines(file)
         append = dead_letter_writer(broker.view, broker.topics, broker.appends, self._times.now_ms)

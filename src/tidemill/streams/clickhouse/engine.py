@@ -7,14 +7,17 @@ unreachable at start returns.
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import structlog
 
+from tidemill.model.storage_queries import QueryKind, StorageQueries
 from tidemill.streams.clickhouse import schema
 from tidemill.streams.clickhouse.client import Lane
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused, EngineUnreachable
+from tidemill.streams.clickhouse.query_kinds import MIGRATION, kind_of_insert, kind_of_statement
 from tidemill.streams.clickhouse.statements import text
 from tidemill.streams.clickhouse.url import BY_RANGE, Server, ServerLayout
 from tidemill.streams.interface import StoreAway
@@ -47,6 +50,7 @@ class Engine:
         self.layout = layout
         self.owner = ""  # the cluster that must own these tables
         self.outages = 0  # how often a server became unreachable or returned
+        self.queries = StorageQueries("chdb" if layout.embedded else "clickhouse", perf_counter)
         self._served = [_Served(layout, place) for place in range(len(layout.servers))]
 
     def owner_of(self, partition: int, spread: int = BY_RANGE) -> int:
@@ -68,7 +72,7 @@ class Engine:
             return
         async with served.preparing:
             if not served.ready:
-                await self._run(server, UPKEEP, partial(_prepare, self.layout, server, self.owner))
+                await self._run(server, UPKEEP, MIGRATION, partial(_prepare, self.layout, server, self.owner))
                 served.ready = True
 
     async def prepare_all(self) -> None:
@@ -98,7 +102,7 @@ class Engine:
             found: bytes = client.raw_query(sql, parameters=parameters, fmt=fmt, settings=settings)
             return found
 
-        return await self._run(server, READ, ask)
+        return await self._run(server, READ, kind_of_statement(sql), ask)
 
     async def insert(
         self, table: str, rows: pa.RecordBatch, *, token: str, server: int = 0, query_id: str = ""
@@ -111,7 +115,7 @@ class Engine:
             client.database = self.layout.database
             client.raw_insert(table, rows.schema.names, _encoded(rows), fmt="ArrowStream", settings=settings)
 
-        await self._run(server, WRITE, put)
+        await self._run(server, WRITE, kind_of_insert(table), put)
 
     async def command(
         self, sql: str, parameters: Parameters = None, *, server: int = 0, settings: Parameters = None
@@ -123,12 +127,13 @@ class Engine:
             client.database = self.layout.database
             client.command(sql, parameters=parameters, settings=settings)
 
-        await self._run(server, UPKEEP, do)
+        await self._run(server, UPKEEP, kind_of_statement(sql), do)
 
-    async def _run(self, server: int, lane: str, call: Callable[[Any], T]) -> T:
-        """Run a call on a lane, and record from the outcome whether the server is reachable."""
+    async def _run(self, server: int, lane: str, kind: QueryKind, call: Callable[[Any], T]) -> T:
+        """Run a call on a lane, count it, and record from the outcome whether the server is reachable."""
         try:
-            result = await self._served[server].lanes[lane].run(call)
+            with self.queries.measured(kind):
+                result = await self._served[server].lanes[lane].run(call)
         except EngineError as error:
             self._note(server, away=isinstance(error, StoreAway) and error.reason is None)
             raise
