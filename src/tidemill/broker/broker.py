@@ -25,6 +25,7 @@ from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
+from tidemill.broker.group_lag_history import lag_source
 from tidemill.broker.health import Readers, own_health, publish, served
 from tidemill.broker.history import BrokerHistory, delivery_source
 from tidemill.broker.identity import ProducerIds
@@ -242,6 +243,7 @@ class BrokerNode:
         await self.internal.adopt()
         await self.placement.start()
         self.deletions.look()
+        self.history.add(lag_source(self.group_lag))
         settings, keep, repeat = self.settings, self.supervisor.keep, self.supervisor.repeat
         transactions_tick_ms = settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._tasks += [

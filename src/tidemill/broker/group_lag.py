@@ -41,6 +41,8 @@ LEADER_S = 3.0
 """How long one refresh waits for one leader."""
 GROUPS_MAX = 20_000
 """The most groups whose state and members are reported."""
+SAMPLE_PAUSES = 20
+"""After a refresh, the next one that no client waits for begins when this many times its length are over."""
 GROUPS_LOOKED_MAX = 100
 """Groups for which the time of the last look of their own is kept."""
 DETAIL_ROWS_MAX = 100_000
@@ -90,9 +92,11 @@ class KnownLags(NamedTuple):
     """How many committed partitions have no known end."""
     unknown_groups: frozenset[str]
     """The groups of those partitions."""
+    by_group: Mapping[str, TopicLag]
+    """The lag of each group in all of its topics."""
 
 
-NOTHING_KNOWN = KnownLags(LagState((), {}, {}, 0), {}, 0, frozenset())
+NOTHING_KNOWN = KnownLags(LagState((), {}, {}, 0), {}, 0, frozenset(), {})
 
 
 class GroupLags:
@@ -119,7 +123,11 @@ class GroupLags:
         self._ends: dict[TopicPartition, int] = {}
         self._known = NOTHING_KNOWN
         self._fresh_until = 0.0
+        self._sample_from = 0.0
+        self._computing = asyncio.Lock()
         self._refreshing: asyncio.Task[KnownLags] | None = None
+        """A refresh that clients wait for."""
+        self._sampling: asyncio.Task[KnownLags] | None = None
         self._looked_last: Place | None = None
         self._looked_s: dict[str, float] = {}
         """When groups were looked into on their own, newest last."""
@@ -139,6 +147,14 @@ class GroupLags:
         await asyncio.wait({running}, timeout=wait_s)
         return running.result() if running.done() else self._known
 
+    def sample(self) -> Mapping[str, TopicLag]:
+        """The last known lag of each group. It starts a refresh for the next sample, a small part of the time."""
+        loop = asyncio.get_running_loop()
+        is_idle = self._sampling is None or self._sampling.done()
+        if is_idle and self._refreshing is None and loop.time() >= self._sample_from:
+            self._sampling = loop.create_task(self._compute())
+        return self._known.by_group
+
     async def of_group(self, group_id: str, others: Iterable[TopicPartition] = ()) -> LagState:
         """The lag of one group. The ends of `others`, partitions without a committed offset, are looked up, too."""
         committed = [each for each in self._groups.committed_of(group_id) if self._exists(each.place)]
@@ -155,12 +171,23 @@ class GroupLags:
 
     async def close(self) -> None:
         """End a refresh that runs."""
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            await asyncio.gather(self._refreshing, return_exceptions=True)
+        running = [each for each in (self._refreshing, self._sampling) if each is not None]
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     async def _refreshed(self) -> KnownLags:
         try:
+            known = await self._compute()
+            self._fresh_until = asyncio.get_running_loop().time() + FRESH_S
+            return known
+        finally:
+            self._refreshing = None
+
+    async def _compute(self) -> KnownLags:
+        loop = asyncio.get_running_loop()
+        async with self._computing:
+            began = loop.time()
             await self._refresh(LoopTurns())
             known = LagState(self._committed, self._found, self._ends, self._clock_ms())
             by_topic, places, turns = TopicLags(), 0, LoopTurns()
@@ -170,11 +197,12 @@ class GroupLags:
                 await turns.pause()
             unknown = len(known.committed) - places
             without = [each.group_id async for each in turns.over(known.committed) if each.place not in known.ends]
-            self._known = KnownLags(known, by_topic.by_pair, unknown, frozenset(without))
-            self._fresh_until = asyncio.get_running_loop().time() + FRESH_S
+            by_group: dict[str, TopicLag] = {}
+            async for (group, _), of_topic in turns.over(by_topic.by_pair.items()):
+                by_group[group] = of_topic if group not in by_group else by_group[group].plus_topic(of_topic)
+            self._known = KnownLags(known, by_topic.by_pair, unknown, frozenset(without), by_group)
+            self._sample_from = loop.time() + SAMPLE_PAUSES * (loop.time() - began)
             return self._known
-        finally:
-            self._refreshing = None
 
     async def _refresh(self, turns: LoopTurns) -> None:
         committed = turns.over(self._groups.committed_offsets())

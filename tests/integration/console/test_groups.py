@@ -186,9 +186,9 @@ def test_a_reset_is_limited_to_topics_and_partitions(broker: Broker, api: httpx.
     beyond = [{"topic": "chosen", "partitions": [2]}]
     refused = post(api, "choosers", "offsets", {"target": {"to": "latest"}, "topics": beyond}, status=404)
     assert "chosen-2 does not exist; the topic has 2 partitions" in refused["error"]
-    nothing = post(api, "nobody-yet", "offsets", {"target": {"to": "latest"}}, status=409)
+    nothing = post(api, "not-there-yet", "offsets", {"target": {"to": "latest"}}, status=409)
     assert "name the topics" in nothing["error"]
-    assert api.get("/groups/nobody-yet").status_code == 404
+    assert api.get("/groups/not-there-yet").status_code == 404
 
 
 def test_a_previewed_reset_is_refused_when_the_group_has_moved(broker: Broker, api: httpx.Client) -> None:

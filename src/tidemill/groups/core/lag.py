@@ -29,6 +29,13 @@ class TopicLag(NamedTuple):
         known = [each for each in (self.seconds, lag.seconds) if each is not None]
         return TopicLag(self.records + lag.records, max(self.records_max, lag.records), max(known) if known else None)
 
+    def plus_topic(self, lag: "TopicLag") -> "TopicLag":
+        """Return the lag with one more topic."""
+        known = [each.seconds for each in (self, lag) if each.seconds is not None]
+        return TopicLag(
+            self.records + lag.records, max(self.records_max, lag.records_max), max(known) if known else None
+        )
+
 
 class TopicLags:
     """The lag of each group in each topic, added up partition by partition."""

@@ -335,16 +335,43 @@ class DeletedOffsets(Document, frozen=True, kw_only=True):
     partitions: list[int]
 
 
+class LagHistoryQuery(Input, frozen=True, kw_only=True):
+    """How far a history goes back."""
+
+    minutes: Annotated[int, msgspec.Meta(ge=1, le=30)] = 10
+
+
 class LagSample(Document, frozen=True, kw_only=True):
-    """The lag of a group at one time."""
+    """The lag of a group at one time; null where it is not known."""
 
     time_ms: int
-    lag: int
+    lag: int | None
     lag_s: float | None
 
 
 class GroupLagHistory(Document, frozen=True, kw_only=True):
-    """The lag of a group over time, oldest first. It begins when the group was first looked at."""
+    """The lag of a group over time, oldest first."""
 
     group: str
     samples: list[LagSample]
+
+
+class LagHistoryQuestion(Document, frozen=True, kw_only=True):
+    """The groups whose history one broker asks another for, and the number of samples."""
+
+    groups: list[str]
+    slots: int
+
+
+class LagSeries(Document, frozen=True, kw_only=True):
+    """The lag of one group in each slot."""
+
+    records: list[float | None]
+    seconds: list[float | None]
+
+
+class LagHistoryPart(Document, frozen=True, kw_only=True):
+    """What one broker has sampled. The last value of each series belongs to `last_slot`."""
+
+    last_slot: int
+    series: dict[str, LagSeries]

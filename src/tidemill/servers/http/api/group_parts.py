@@ -68,13 +68,8 @@ async def totals(known: KnownLags, rights: ClientRights, turns: LoopTurns) -> di
     async for (group, topic), lag in turns.over(known.by_pair.items()):
         if group not in known.unknown_groups and describes(topic):
             before = found.get(group)
-            found[group] = lag if before is None else _added(before, lag)
+            found[group] = lag if before is None else before.plus_topic(lag)
     return {group: GroupTotal(lag.records, lag.seconds) for group, lag in found.items()}
-
-
-def _added(one: TopicLag, other: TopicLag) -> TopicLag:
-    known = [each.seconds for each in (one, other) if each.seconds is not None]
-    return TopicLag(one.records + other.records, 0, max(known) if known else None)
 
 
 async def _groups_here(broker: BrokerNode, rights: ClientRights, asked: GroupsQuestion) -> GroupsPart:

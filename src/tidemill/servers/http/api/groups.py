@@ -10,6 +10,7 @@ from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
 from tidemill.servers.http.api.broker_parts import PartKind
 from tidemill.servers.http.api.group_description import GROUP, describe_group
+from tidemill.servers.http.api.group_lag_history import LAG_HISTORY, show_lag
 from tidemill.servers.http.api.group_parts import GROUPS, TOPIC_GROUPS, UNKNOWN_LAG, largest
 from tidemill.servers.http.api.paging import rows_of
 from tidemill.wire.http.groups import (
@@ -75,6 +76,7 @@ def _sort_key(column: str) -> Any:
 HANDLERS: dict[str, ApiHandler] = {
     "GET /api/v1/groups": list_groups,
     "GET /api/v1/groups/{name}": show_group,
+    "GET /api/v1/groups/{name}/lag": show_lag,
     **group_changes.HANDLERS,
 }
-PARTS: Sequence[PartKind[Any, Any]] = (GROUPS, TOPIC_GROUPS, GROUP)
+PARTS: Sequence[PartKind[Any, Any]] = (GROUPS, TOPIC_GROUPS, GROUP, LAG_HISTORY)

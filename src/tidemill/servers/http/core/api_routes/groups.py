@@ -6,8 +6,10 @@ from tidemill.wire.http.groups import (
     DeletedOffsets,
     GroupDescription,
     GroupDescriptionQuery,
+    GroupLagHistory,
     GroupPage,
     GroupQuery,
+    LagHistoryQuery,
     OffsetsReset,
     RecordSkip,
     ResetOutcome,
@@ -36,6 +38,13 @@ ROUTES: tuple[RouteAccess, ...] = (
         shapes=RouteShapes(
             "Show one group: members, partitions, offsets and lag.", GroupDescription, GroupDescriptionQuery
         ),
+    ),
+    RouteAccess(
+        "GET",
+        "/api/v1/groups/{name}/lag",
+        LoginNeed.LOGIN,
+        (_SHOWN, optional(Operation.DESCRIBE, TOPIC, "for all topics of the group")),
+        shapes=RouteShapes("Show the lag of a group over the last minutes.", GroupLagHistory, LagHistoryQuery),
     ),
     RouteAccess(
         "DELETE",
