@@ -83,6 +83,8 @@ class Settings:
     log_level: str
     log_format: str
     metrics_labels: Labels
+    otel_metrics: bool
+    otel_traces: bool
     broker: BrokerSettings
     listeners: tuple[ListenerSpec, ...]
     admin_password: str | None = field(default=None, repr=False)
@@ -256,6 +258,13 @@ ROWS = (
         "",
         parse_labels,
         "Labels for every metric, such as env=prod,team=mail. In the file also as a table [metrics.labels].",
+    ),
+    Row("otel-metrics", "false", _boolean, "Send all metrics to an OpenTelemetry collector, by OTLP: true or false."),
+    Row(
+        "otel-traces",
+        "false",
+        _boolean,
+        "Send traces of records and timed messages to an OpenTelemetry collector, by OTLP: true or false.",
     ),
 )
 _BY_NAME = {row.name: row for row in ROWS}

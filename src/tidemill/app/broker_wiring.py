@@ -86,6 +86,8 @@ class _Wiring:
         )
         self._metrics = BrokerMetrics(self._supervisor)
         self._metrics.sources.append(server_readings(self._metrics))
+        if environment.tracer is not None:
+            self._metrics.sources.append(environment.tracer.readings)
         security = self._security
         self._metrics.sources.append(throttle_metrics.throttle_readings(security.throttle, security.failing_producers))
         self._partitions = Partitions(environment.store)
@@ -203,7 +205,12 @@ class _Wiring:
         self._partitions.replicas = ReplicaRoles(
             node_id,
             self._membership.states,
-            ReplicaFetchers(self._peers.link, settings.replica_fetch_max_bytes, self._supervisor),
+            ReplicaFetchers(
+                self._peers.link,
+                settings.replica_fetch_max_bytes,
+                self._supervisor,
+                tracer=None if environment.tracer is None else environment.tracer.records,
+            ),
             lag_max_ms=settings.replica_lag_time_max_ms,
             present=lambda node: node in live_brokers(self._metadata.image),
         )
@@ -255,6 +262,7 @@ class _Wiring:
                 self._partitions, self._settings, *clocks, self._may_delete_by_time, self._supervisor
             ),
             make_scheduler=self._make_scheduler,
+            tracer=environment.tracer,
         )
 
     def _make_history(self, steady_ms: Callable[[], int]) -> BrokerHistory:

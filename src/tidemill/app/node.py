@@ -7,6 +7,7 @@ time for those in progress, then the broker. A start that fails stops the starte
 
 import asyncio
 import errno
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
@@ -37,6 +38,7 @@ from tidemill.app.engines import (
 )
 from tidemill.app.exposure import check_exposure, check_token_settings, has_tls, warn_without_administrator
 from tidemill.app.lock import DataDirLock
+from tidemill.app.otlp.environment import OtelEnvironment, read_environment
 from tidemill.app.process_metrics import ProcessMetrics
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
 from tidemill.broker.identity import same_servers
@@ -65,8 +67,10 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.measured_store import MeasuredTimelineStore
+from tidemill.tracing.tracer import BrokerTracer
 
 if TYPE_CHECKING:
+    from tidemill.app.otlp.exporter import OtlpExporter
     from tidemill.sql.query_executor import QueryExecutor
 
 TIMELINES_FREE_BYTES_MIN = 1 << 20
@@ -76,6 +80,7 @@ SECURITY_INSPECTION = "tidemill.app.security_inspection"
 CERTIFICATES_S = 86_400.0
 """How often the broker looks whether certificates expire."""
 SQL_MODULE = "tidemill.app.sql"
+OTLP_MODULE = "tidemill.app.otlp.exporter"
 GROUP_TABLES = "tidemill.broker.group_tables"
 
 log = structlog.get_logger("tidemill.app")
@@ -112,6 +117,9 @@ class Node:
         self._metrics = ProcessMetrics()
         self._sql: asyncio.Task[QueryExecutor] | None = None
         self._grpc_module: asyncio.Future[ModuleType]
+        self._otlp_module: ModuleType
+        self._tracer: BrokerTracer | None = None
+        self._started_ns = time.time_ns()
 
     @property
     def broker(self) -> BrokerNode:
@@ -205,6 +213,7 @@ class Node:
         settings = self.settings
         check_exposure(settings)
         check_token_settings(settings)
+        otel = await self._load_otel()
         lock = DataDirLock(settings.data_dir)
         self._opened.callback(lock.release)
         if settings.grpc is not None:
@@ -231,10 +240,50 @@ class Node:
         watch.start(broker.supervisor)
         self._directory = directory
         await broker.start(self)
+        if otel is not None:
+            self._opened.push_async_callback(self._export(otel, broker).close)
         warn_without_administrator(settings, broker.security.users)
         if has_tls(settings):
             self._opened.callback(broker.supervisor.keep("certificates", self._watch_certificates).cancel)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
+
+    async def _load_otel(self) -> OtelEnvironment | None:
+        """What OpenTelemetry's variables say, if anything is exported. A thread loads the library."""
+        settings = self.settings
+        if not (settings.otel_metrics or settings.otel_traces):
+            return None
+        environment = read_environment(os.environ)
+        if environment.is_disabled:
+            log.info("otel_disabled", by="OTEL_SDK_DISABLED")
+            return None
+        try:
+            self._otlp_module = await asyncio.to_thread(import_module, OTLP_MODULE)
+        except ModuleNotFoundError as error:
+            raise InvalidConfig(
+                f"--otel-metrics and --otel-traces need more packages; install them with: "
+                f"pip install 'tidemill[otel]' ({error})"
+            ) from None
+        if settings.otel_traces:
+            self._tracer = BrokerTracer(
+                environment.sampler, time.time_ns, SystemRandom().getrandbits, environment.queue_spans_max
+            )
+        return environment
+
+    def _export(self, environment: OtelEnvironment, broker: BrokerNode) -> "OtlpExporter":
+        """Start to send metrics and traces."""
+        attributes = {
+            "service.name": "tidemill",
+            "service.version": __version__,
+            "service.instance.id": f"{broker.cluster_id}/{broker.node_id}",
+        }
+        exporter: OtlpExporter = self._otlp_module.OtlpExporter(
+            broker.supervisor, environment, attributes, self._started_ns
+        )
+        if self._tracer is not None:
+            exporter.export_spans(self._tracer.queue)
+        if self.settings.otel_metrics:
+            exporter.export_metrics(broker.metrics)
+        return exporter
 
     async def _watch_certificates(self) -> None:
         """Warn about certificates that expire, at the start and once a day. A thread reads them, with a library."""
@@ -270,7 +319,9 @@ class Node:
         )
         belong = partial(self._belong, coordination, directory)
         times = self._times
-        return BrokerEnvironment(coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong, watch)
+        return BrokerEnvironment(
+            coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong, watch, self._tracer
+        )
 
     async def _belong(self, coordination: Coordination, directory: DataDirectory, cluster_id: str) -> None:
         directory.belong(cluster_id)

@@ -59,6 +59,7 @@ from tidemill.scheduling import Scheduler
 from tidemill.security.security import Security
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.tracing.tracer import BrokerTracer
 from tidemill.transactions.coordinator import TransactionCoordinator
 
 NO_DIRECTORY = UUID(int=0)
@@ -82,6 +83,8 @@ class BrokerEnvironment:
     """Rejects a data directory or tables that belong to another cluster."""
     watch: ClockWatch | None = None
     """Whether the wall clock is trusted; without a watch it always is."""
+    tracer: BrokerTracer | None = None
+    """Records traces; None: the broker does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ class BrokerNode:
     producer_ids: ProducerIds
     maintenance: BrokerMaintenance
     make_scheduler: Callable[[Dispatcher], Scheduler]
+    tracer: BrokerTracer | None = None
     cluster_id: str = ""
     cluster_secret: bytes = b""
     timelines: Dispatcher | None = None

@@ -46,6 +46,8 @@ def serve(
     log_level: Annotated[str | None, _flag("log-level")] = None,
     log_format: Annotated[str | None, _flag("log-format")] = None,
     metrics_labels: Annotated[str | None, _flag("metrics-labels")] = None,
+    otel_metrics: Annotated[str | None, _flag("otel-metrics")] = None,
+    otel_traces: Annotated[str | None, _flag("otel-traces")] = None,
     config: Annotated[
         str | None,
         typer.Option("--config", help="Settings file. (TIDEMILL_CONFIG; default: tidemill.toml if it exists)"),

@@ -23,6 +23,7 @@ from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.follower_log import Copied
 from tidemill.streams.partition import Partition
 from tidemill.supervision.supervisor import Supervisor
+from tidemill.tracing.record_tracer import RecordTracer
 
 PAUSE_S = 0.05
 PAUSE_MAX_S = 1.0
@@ -78,8 +79,17 @@ class _Backoff:
 class Fetcher:
     """Copies from one leader."""
 
-    def __init__(self, leader: int, connect: Connect, fetch_bytes: int, supervisor: Supervisor) -> None:
+    def __init__(
+        self,
+        leader: int,
+        connect: Connect,
+        fetch_bytes: int,
+        supervisor: Supervisor,
+        *,
+        tracer: RecordTracer | None = None,
+    ) -> None:
         self._leader = leader
+        self._tracer = tracer
         self._connect = connect
         self._fetch_bytes = fetch_bytes
         self._copies: dict[tuple[UUID, int], Copy] = {}
@@ -206,7 +216,7 @@ class Fetcher:
         else:
             answer = Copied(part.records, part.high_watermark)
         try:
-            await copy.partition.follower.take(question, answer, start)
+            await self._store(copy, question, answer, start)
         except (TidemillError, OSError) as error:
             log.warning("replica_append_failed", partition=_name(copy), error=str(error))
             self._refuse(copy, error)
@@ -214,6 +224,17 @@ class Fetcher:
         backoff = self._backoffs.get(copy.key)
         if backoff is not None:
             backoff.end()
+
+    async def _store(self, copy: Copy, question: Question, answer: Copied | Diverged | OutOfRange, start: int) -> None:
+        partition, tracer = copy.partition, self._tracer
+        if tracer is None or not isinstance(answer, Copied):
+            await partition.follower.take(question, answer, start)
+            return
+        started_ns = tracer.now_ns()
+        await partition.follower.take(question, answer, start)
+        tracer.replicated(
+            partition.topic, partition.index, answer.records, partition.log_end_offset, started_ns, self._leader
+        )
 
     def _refuse(self, copy: Copy, error: BaseException) -> None:
         backoff = self._backoffs.get(copy.key)
@@ -246,8 +267,16 @@ def _name(copy: Copy) -> str:
 class ReplicaFetchers:
     """The fetchers of this broker, one for each leader that it copies from."""
 
-    def __init__(self, connect: Connect, fetch_bytes: int = FETCH_BYTES, supervisor: Supervisor | None = None) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        fetch_bytes: int = FETCH_BYTES,
+        supervisor: Supervisor | None = None,
+        *,
+        tracer: RecordTracer | None = None,
+    ) -> None:
         self._supervisor = supervisor or Supervisor()
+        self._tracer = tracer
         self._connect = connect
         self._fetch_bytes = fetch_bytes
         self._fetchers: dict[int, Fetcher] = {}
@@ -262,7 +291,9 @@ class ReplicaFetchers:
         self._leaders[copy.key] = leader
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(leader, self._connect, self._fetch_bytes, self._supervisor)
+            fetcher = self._fetchers[leader] = Fetcher(
+                leader, self._connect, self._fetch_bytes, self._supervisor, tracer=self._tracer
+            )
         fetcher.add(copy)
 
     def drop(self, key: tuple[UUID, int]) -> None:

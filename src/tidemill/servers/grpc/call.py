@@ -9,6 +9,7 @@ from tidemill.security.core.peer_token import OpenedToken
 from tidemill.security.core.principal import ANONYMOUS, Principal
 from tidemill.security.security import Security
 from tidemill.servers.grpc.call_counts import CallOutcome, known_error
+from tidemill.tracing.core.trace_context import TRACEPARENT, TraceContext, parse_traceparent
 
 SERVER_NAME = "grpc"
 ERROR_KEY = "tidemill-error"
@@ -54,6 +55,11 @@ class GrpcCall:
     def peer(self) -> str:
         """The address of the connection, as gRPC writes it."""
         return str(self._context.peer())
+
+    def trace_context(self) -> TraceContext | None:
+        """The trace that the client names in the metadata; as the standard demands, of several values none counts."""
+        values = [value for name, value in self._context.invocation_metadata() or () if name == TRACEPARENT]
+        return parse_traceparent(values[0]) if len(values) == 1 else None
 
     def time_remaining(self) -> float | None:
         """The seconds until the call's deadline."""

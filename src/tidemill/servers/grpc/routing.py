@@ -29,6 +29,7 @@ from tidemill.model.topics import GROUP_OFFSETS
 from tidemill.security.core.peer_token import PeerCall, PeerClaims
 from tidemill.servers.grpc.call import ERROR_KEY, GrpcCall
 from tidemill.servers.grpc.login import PEER_KEY
+from tidemill.tracing.core.trace_context import TRACEPARENT, format_traceparent
 from tidemill.wire.grpc import broker_pb2
 
 FORWARD_TIMEOUT_S = 30.0
@@ -162,7 +163,9 @@ class Routes:
         """The metadata of a call to another broker on behalf of a client."""
         caller, tokens = call.caller, self._broker.security.peers
         claims = PeerClaims(tokens.node_id, caller.principal, caller.host, caller.expires_ms or 0)
-        return ((PEER_KEY, tokens.sign(PeerCall(path, peer.node_id, body), claims)),)
+        metadata = ((PEER_KEY, tokens.sign(PeerCall(path, peer.node_id, body), claims)),)
+        trace = None if self._broker.tracer is None else call.trace_context()
+        return metadata if trace is None else (*metadata, (TRACEPARENT, format_traceparent(trace)))
 
     def channel(self, address: str) -> grpc.aio.Channel:
         """Return the channel to another broker; it is opened once."""

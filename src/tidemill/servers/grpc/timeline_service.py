@@ -51,6 +51,7 @@ class TimelineService(generated.TimelineServiceServicer):
     def __init__(self, broker: BrokerNode, dispatcher: Dispatcher) -> None:
         self._broker = broker
         self._dispatcher = dispatcher
+        self._tracer = None if broker.tracer is None else broker.tracer.timelines
         self._sessions = ClientSessions(lambda: secrets.token_hex(16))
 
     async def Handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:  # noqa: N802
@@ -170,7 +171,12 @@ class TimelineService(generated.TimelineServiceServicer):
             ScheduleRequest(one.body, one.due_ms, one.id, one.key if one.HasField("key") else None)
             for one in request.messages
         ]
+        tracer = self._tracer
+        started_ns = 0 if tracer is None else tracer.now_ns()
         kept = await self._dispatcher.schedule(session.timeline, wanted, group=session.group)
+        if tracer is not None:
+            new = [one.id for one in kept if not one.duplicate]
+            tracer.scheduled(session.timeline, call.trace_context(), new, started_ns)
         outcomes = [wire.Outcome(id=one.id, until_ms=one.scheduled_ms, changed=not one.duplicate) for one in kept]
         return wire.ScheduleReply(outcomes=outcomes)
 
@@ -202,7 +208,7 @@ class TimelineService(generated.TimelineServiceServicer):
     async def Work(self, requests: AsyncIterator[wire.WorkUp], call: GrpcCall) -> AsyncIterator[wire.WorkDown]:  # noqa: N802
         """Lease messages as they fall due."""
         try:
-            async with aclosing(work(self._dispatcher, self._sessions, requests, call)) as downs:
+            async with aclosing(work(self._dispatcher, self._sessions, requests, call, self._tracer)) as downs:
                 async for down in downs:
                     yield down
         except TidemillError as error:

@@ -24,6 +24,7 @@ from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, Release, error_of
 from tidemill.timelines.core.timeline import resource_of
 from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.tracing.timeline_tracer import TimelineTracer
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 ACTIONS = frozenset(wire.Action.values()) - {wire.ACTION_UNSPECIFIED}
@@ -43,7 +44,9 @@ log = structlog.get_logger("tidemill.grpc")
 class WorkStream:
     """One consumer's stream, from its start to its end."""
 
-    def __init__(self, dispatcher: Dispatcher, timeline: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, timeline: str, consumer_id: str, tracer: TimelineTracer | None) -> None:
+        self._consumer_id = consumer_id
+        self._tracer = tracer
         self._dispatcher = dispatcher
         self._timeline = timeline
         self._outbox: deque[wire.WorkDown] = deque()
@@ -73,6 +76,20 @@ class WorkStream:
                     left_ms=lease.until_ms - now_ms,
                 )
             self._send(down)
+        if self._tracer is not None:
+            self._trace_leases(self._tracer, granted)
+
+    def _trace_leases(self, tracer: TimelineTracer, granted: Sequence[Granted]) -> None:
+        for message, lease in granted:
+            tracer.leased(
+                self._timeline,
+                message.id,
+                message.scheduled_ms,
+                message.seq,
+                lease.token,
+                attempts=lease.attempts,
+                consumer=self._consumer_id,
+            )
 
     def notify(self, reasons: Sequence[str]) -> None:
         """Report that the broker's clock is in doubt for these reasons, or trusted again if there are none."""
@@ -160,12 +177,31 @@ class WorkStream:
             results: Sequence[CommandOutcome | TimelineError] = await self._dispatcher.settle(self._timeline, commands)
         except TimelineError as error:
             results = [error] * len(commands)
+        if self._tracer is not None:
+            self._trace_outcomes(self._tracer, commands, results)
         answers = iter(zip(commands, results, strict=True))
         for batch in batches:
             self._room.release()
             outcomes = _outcomes(batch.number, list(islice(answers, len(batch.operations))))
             self._send(wire.WorkDown(outcomes=outcomes))
         return count
+
+    def _trace_outcomes(
+        self, tracer: TimelineTracer, commands: Sequence[Command], results: Sequence[CommandOutcome | TimelineError]
+    ) -> None:
+        for command, result in zip(commands, results, strict=True):
+            if not isinstance(command, Complete | Release):
+                continue
+            error = result if isinstance(result, TimelineError) else error_of(result)
+            is_last = isinstance(command, Complete)
+            tracer.settled(
+                self._timeline,
+                "complete" if is_last else "release",
+                command.seq,
+                command.token,
+                is_last=is_last,
+                error="" if error is None else type(error).__name__,
+            )
 
     def _pong(self, pong: wire.Pong, consumer: TimelineConsumer) -> None:
         back_us = self._dispatcher.clock.wall_us()
@@ -187,7 +223,11 @@ class WorkStream:
 
 
 async def work(
-    dispatcher: Dispatcher, sessions: ClientSessions, ups: AsyncIterator[wire.WorkUp], call: GrpcCall
+    dispatcher: Dispatcher,
+    sessions: ClientSessions,
+    ups: AsyncIterator[wire.WorkUp],
+    call: GrpcCall,
+    tracer: TimelineTracer | None = None,
 ) -> AsyncGenerator[wire.WorkDown, None]:
     """Serve one consumer's stream."""
     try:
@@ -198,7 +238,7 @@ async def work(
         raise BadHandshake("the first message of a stream must be its start")
     timeline, terms = sessions.consumer(call.caller.principal, first.start.session)
     call.rights.check_topic(Operation.READ, resource_of(timeline))
-    stream = WorkStream(dispatcher, timeline)
+    stream = WorkStream(dispatcher, timeline, terms.id, tracer)
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
     tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping(call))]
     try:

@@ -35,6 +35,7 @@ from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.servers.kafka.quota_checks import FetchQuota
 from tidemill.streams.core.follower import Diverged, OutOfRange, Question
 from tidemill.streams.partition import Partition, ReadResult
+from tidemill.tracing.record_tracer import RecordTracer
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.fetch import FetchOutcome, FetchRequest, write_fetch
 
@@ -338,7 +339,11 @@ class FetchHandler:
         if quota is not None and quota.must_wait():
             return write_fetch(call.version, [], session_id=NO_SESSION if session is None else session.session_id)
         fetch = ReplicaFetch(call, request, wanted) if copies else Fetch(call, request, wanted, quota)
-        await fetch.run()
+        tracer = call.broker.tracer
+        if tracer is None or copies:
+            await fetch.run()
+        else:
+            await _run_traced(tracer.records, call, fetch)
         if quota is not None and not quota.admits(fetch.size):
             return write_fetch(call.version, [], session_id=self._sessions.keep(session, request))
         if not copies:
@@ -355,6 +360,15 @@ class FetchHandler:
                 call.broker.note_topic_error(reading.topic, FETCH, error_class(outcome.error_code))
             elif outcome.records_size:
                 telemetry.topic(reading.topic_name).fetched(outcome.records_size)
+
+
+async def _run_traced(tracer: RecordTracer, call: Call, fetch: Fetch) -> None:
+    started_ns = tracer.now_ns()
+    await fetch.run()
+    async for reading in call.in_slices(fetch.readings):
+        outcome = reading.outcome
+        if outcome.records_size:
+            tracer.fetched(reading.topic_name, outcome.partition, outcome.records, started_ns, call.client_id)
 
 
 async def _answer(call: Call, request: FetchRequest, session: FetchSession | None, fetch: Fetch) -> Buffers:

@@ -41,6 +41,7 @@ from tidemill.servers.kafka.api import Buffers, Call, error_code, error_message
 from tidemill.servers.kafka.error_counts import count_error, error_class
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.servers.kafka.measured_steps import measured
+from tidemill.tracing.record_tracer import RecordTracer
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, write_produce
 
@@ -140,7 +141,10 @@ def _answer(
 
 
 async def _append(call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition) -> ProduceOutcome:
+    tracer = call.broker.tracer
     try:
+        if tracer is not None:
+            return await _store_traced(tracer.records, call, request, topic, part)
         return await _store(call, request, topic, part)
     except TidemillError as error:
         return _refused(call, topic, part, _for_version(call.version, error))
@@ -170,6 +174,17 @@ def _for_version(version: int, error: TidemillError) -> TidemillError:
     if isinstance(error, ConcurrentTransactions) and version < _IMPLICIT_FROM:
         return NotEnoughReplicas(str(error))  # as in Kafka: an error that they retry
     return error
+
+
+async def _store_traced(
+    tracer: RecordTracer, call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition
+) -> ProduceOutcome:
+    started_ns = tracer.now_ns()
+    outcome = await _store(call, request, topic, part)
+    name = topic if isinstance(topic, str) else _name_of(call, topic)
+    if part.records is not None:
+        tracer.produced(name, part.partition, part.records, outcome.base_offset, started_ns, call.client_id)
+    return outcome
 
 
 async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: ProducePartition) -> ProduceOutcome:

@@ -1,0 +1,1 @@
+"""Traces: spans of records and of timed messages, for OpenTelemetry."""

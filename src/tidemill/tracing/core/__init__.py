@@ -1,0 +1,1 @@
+"""Decides which traces are followed, from bytes of clients. No clock, no randomness, no input or output."""
