@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -270,6 +272,71 @@ def test_errors_and_groups_are_counted(tidemill_broker: Broker) -> None:
     assert not any("MemberIdRequired" in name for name in found)
 
 
+def test_bytes_and_connections_are_counted_by_partner(tidemill_broker: Broker) -> None:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    size = 50_000
+    before = metrics(tidemill_broker)
+    client = {"bootstrap.servers": tidemill_broker.bootstrap_servers}
+    producer = Producer(client)
+    producer.produce("moved", os.urandom(size))
+    assert producer.flush(WAIT_S) == 0
+    reader = Consumer({**client, "group.id": "moved"})
+    reader.assign([TopicPartition("moved", 0, 0)])
+    assert reader.poll(WAIT_S) is not None
+    eventually(lambda: metrics(tidemill_broker)["tidemill_fetches_waiting"] >= 1, "no fetch waits")
+    found = metrics(tidemill_broker)
+
+    def more(name: str, labels: str) -> float:
+        line = f"tidemill_{name}{{{labels}}}"
+        return found[line] - before.get(line, 0)
+
+    for direction in ("in", "out"):
+        assert more("network_bytes_total", f'direction="{direction}",partner="kafka_client"') > size
+        assert more("network_bytes_total", f'direction="{direction}",partner="http_client"') > 10
+    for kind in ("producer", "consumer"):
+        assert more("channels", f'server="kafka",type="{kind}"') == 1
+    assert found['tidemill_requests_in_flight{server="kafka"}'] >= 1
+    assert found['tidemill_requests_in_flight{server="http"}'] >= 1  # this one
+    assert found['tidemill_connections{server="http"}'] >= 1
+    assert "tidemill_kafka_request_bytes" in found
+    reader.close()
+    del producer
+    eventually(
+        lambda: (
+            metrics(tidemill_broker)['tidemill_channels{server="kafka",type="producer"}']
+            == before.get('tidemill_channels{server="kafka",type="producer"}', 0)
+        ),
+        "the producer is still counted",
+    )
+
+
+def test_a_producer_that_sends_nonsense_is_counted(tidemill_broker: Broker) -> None:
+    failed = 'tidemill_channel_errors_total{server="kafka",type="producer"}'
+    before = metrics(tidemill_broker)
+    host, port = tidemill_broker.bootstrap_servers.split(":")
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as client:
+        client.sendall(frame(produce_request()))
+        assert client.recv(4)
+        client.sendall(frame(b"\x7f\xff\x00\x00"))
+        while client.recv(65_536):
+            pass
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as client:
+        client.sendall(frame(b"\x7f\xff\x00\x00"))  # no producer yet
+        while client.recv(65_536):
+            pass
+    eventually(lambda: metrics(tidemill_broker)[failed] - before[failed] == 1, "the error is not counted")
+
+
+def frame(content: bytes) -> bytes:
+    return struct.pack(">i", len(content)) + content
+
+
+def produce_request() -> bytes:
+    """A Produce request of version 3 without topics."""
+    return struct.pack(">hhihhhii", 0, 3, 1, -1, -1, -1, 1_000, 0)
+
+
 def test_streams_over_grpc_are_counted_at_their_topic(tidemill_broker: Broker) -> None:
     from tidemill import Consumer, TopicProducer
 
@@ -282,6 +349,9 @@ def test_streams_over_grpc_are_counted_at_their_topic(tidemill_broker: Broker) -
     assert found['tidemill_topic_records_in_total{topic="over-grpc"}'] == 1
     assert found['tidemill_topic_bytes_out_total{topic="over-grpc"}'] > 100
     assert found['tidemill_topic_fetches_total{topic="over-grpc"}'] == 1
+    assert found['tidemill_network_bytes_total{direction="in",partner="grpc_client"}'] > 100
+    assert found['tidemill_network_bytes_total{direction="out",partner="grpc_client"}'] > 100
+    assert found['tidemill_requests_in_flight{server="grpc"}'] >= 0
     assert found['tidemill_requests_total{api="BrokerService/Produce",server="grpc"}'] >= 1
 
 

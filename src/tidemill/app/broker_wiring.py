@@ -21,7 +21,7 @@ from tidemill.broker.history import BrokerHistory, request_source, traffic_sourc
 from tidemill.broker.identity import ProducerIds
 from tidemill.broker.log_metrics import log_readings
 from tidemill.broker.maintenance import BrokerMaintenance
-from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.metrics import BROKERS, BrokerMetrics
 from tidemill.broker.partition_metrics import partition_offsets
 from tidemill.broker.partitions import Partitions
 from tidemill.broker.server_metrics import server_readings
@@ -175,7 +175,14 @@ class _Wiring:
     def _make_replication(self) -> None:
         environment, settings, node_id = self._environment, self._settings, self._identity.node_id
         limits = ReplicaFetchLimits(settings.replica_fetch_wait_max_ms, 1, settings.replica_fetch_response_max_bytes)
-        self._peers = Peers(node_id, self._view.address_of, lambda: self.broker.cluster_secret, limits, self._peer_tls)
+        self._peers = Peers(
+            node_id,
+            self._view.address_of,
+            lambda: self.broker.cluster_secret,
+            limits,
+            self._peer_tls,
+            self._metrics.network(BROKERS) if self._is_cluster else None,
+        )
         self._group_lag = GroupLags(
             self._view, self._partitions, self._groups, self._peers, node_id=node_id, clock_ms=environment.clock_ms
         )

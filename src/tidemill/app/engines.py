@@ -15,7 +15,7 @@ from tidemill.broker.topic_directories import STREAMS, MemoryTopics, TopicDirect
 from tidemill.cluster.interface import Coordination, CoordinationAway
 from tidemill.cluster.local import LocalCoordination
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.metrics import Histogram
+from tidemill.model.metrics import Histogram, NetworkTraffic
 from tidemill.model.storage_queries import StorageQueries
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topic_settings import IN_SEGMENTS, IN_TABLES
@@ -36,15 +36,15 @@ TABLES_OF_STREAMS = Path(EMBEDDED) / "metadata" / "tidemill.sql"
 """Exists once a topic has been stored in tables. SQL queries also open the engine, but do not create this file."""
 
 
-async def open_coordination(settings: Settings) -> Coordination:
-    """Open the coordination backend of a node."""
-    return await open_coordination_at(settings.coordination, settings.data_dir)
+async def open_coordination(settings: Settings, traffic: NetworkTraffic | None = None) -> Coordination:
+    """Open the coordination backend of a node, which counts what it exchanges with servers."""
+    return await open_coordination_at(settings.coordination, settings.data_dir, traffic)
 
 
-async def open_coordination_at(url: str, data_dir: Path) -> Coordination:
+async def open_coordination_at(url: str, data_dir: Path, traffic: NetworkTraffic | None = None) -> Coordination:
     """Open the coordination backend of a URL. The etcd libraries are loaded only for etcd URLs."""
     if url.startswith(("etcd:", "etcds:")):
-        return await _open_etcd(url)
+        return await _open_etcd(url, traffic)
     return await LocalCoordination.open(data_dir)
 
 
@@ -54,12 +54,12 @@ def etcd_address(url: str) -> "EtcdUrl":
     return address
 
 
-async def _open_etcd(url: str) -> Coordination:
+async def _open_etcd(url: str, traffic: NetworkTraffic | None) -> Coordination:
     try:
         etcd = await asyncio.to_thread(import_module, "tidemill.cluster.etcd")
     except ModuleNotFoundError as error:
         raise InvalidConfig(f"etcd needs one more package: pip install 'tidemill[cluster]' ({error})") from None
-    coordination: Coordination = etcd.EtcdCoordination(url)
+    coordination: Coordination = etcd.EtcdCoordination(url, traffic=traffic)
     try:
         await coordination.get("cluster-id")
     except CoordinationAway as error:

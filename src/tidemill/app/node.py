@@ -42,6 +42,7 @@ from tidemill.app.otlp.environment import OtelEnvironment, read_environment
 from tidemill.app.process_metrics import ProcessMetrics
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode, ServerAddresses
 from tidemill.broker.identity import same_servers
+from tidemill.broker.metrics import COORDINATION
 from tidemill.broker.storage_metrics import storage_readings
 from tidemill.broker.timeline_metrics import dead_letter_writer
 from tidemill.clocks.watch import ClockWatch
@@ -57,6 +58,7 @@ from tidemill.model.listeners import (
     is_wildcard,
     server_security,
 )
+from tidemill.model.metrics import NetworkTraffic
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.server import HttpServer
@@ -226,7 +228,8 @@ class Node:
             settings, self._times
         )  # first, because opening the stores changes files that the watch reads
         self.tables.is_clock_trusted = watch.may_delete
-        coordination = await open_coordination(settings)
+        traffic = NetworkTraffic()
+        coordination = await open_coordination(settings, traffic)
         self._opened.push_async_callback(coordination.close)
         self._opened.push_async_callback(self.tables.close)
         self._opened.push_async_callback(watch.close)
@@ -236,6 +239,8 @@ class Node:
         self._opened.push_async_callback(broker.stop)
         broker.metrics.sources += [self._metrics.readings, storage_readings(self.tables.queries)]
         broker.history.add(self._metrics.usage())
+        if coordination.shared:
+            broker.metrics.networks[COORDINATION] = traffic
         self._opened.callback(broker.supervisor.keep("event loop delay", self._metrics.sample).cancel)
         watch.start(broker.supervisor)
         self._directory = directory

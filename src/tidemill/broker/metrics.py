@@ -7,12 +7,15 @@ only when it is requested (prometheus.py).
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from tidemill.model.metrics import Histogram, Labels, MetricReading
+from tidemill.model.metrics import Histogram, Labels, MetricReading, NetworkTraffic
 from tidemill.supervision.supervisor import Supervisor
 
 TOPICS_MAX = 10_000
 """The most topics that are counted by name; further ones are counted together."""
 OTHER_TOPICS = "(other)"
+KAFKA_CLIENTS, GRPC_CLIENTS, HTTP_CLIENTS = "kafka_client", "grpc_client", "http_client"
+BROKERS, COORDINATION = "broker", "coordination"
+"""Partners of the network, as labels."""
 PRODUCE, FETCH = "produce", "fetch"
 """Operations on topics, as labels."""
 
@@ -20,10 +23,12 @@ PRODUCE, FETCH = "produce", "fetch"
 class ApiTraffic:
     """Requests of one API of one server: how many, how long, which errors."""
 
-    __slots__ = ("duration", "errors")
+    __slots__ = ("duration", "errors", "in_flight")
 
     def __init__(self) -> None:
         self.duration = Histogram()
+        self.in_flight = 0
+        """Calls that are being served, where the server counts them by API."""
         self.errors: dict[str, int] = {}
 
     def answered(self, seconds: float) -> None:
@@ -74,6 +79,11 @@ class BrokerMetrics:
         """Labels of every metric of this broker: its cluster, and those of the settings."""
         self.apis: dict[tuple[str, str], ApiTraffic] = {}
         self.topics: dict[str, TopicTraffic] = {}
+        self.in_flight: dict[str, Callable[[], int]] = {}
+        """How many requests each server is serving."""
+        self.fetches_waiting = 0
+        """Fetch requests of Kafka clients and followers that wait for records."""
+        self.networks: dict[str, NetworkTraffic] = {}
         self.connections: dict[str, int] = {}
         self.connections_opened: dict[str, int] = {}
         self.sources: list[Callable[[], Iterable[MetricReading]]] = []
@@ -101,6 +111,13 @@ class BrokerMetrics:
     def forget_topic(self, name: str) -> None:
         """Drop the numbers of a deleted topic."""
         self.topics.pop(name, None)
+
+    def network(self, partner: str) -> NetworkTraffic:
+        """The bytes and the latency of a kind of partner: clients of a server, brokers, coordination."""
+        found = self.networks.get(partner)
+        if found is None:
+            found = self.networks[partner] = NetworkTraffic()
+        return found
 
     def connection_opened(self, server: str) -> None:
         """Count a connection that a client opened to this server."""

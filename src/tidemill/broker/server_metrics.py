@@ -17,9 +17,39 @@ def server_readings(metrics: BrokerMetrics) -> Callable[[], Iterator[MetricReadi
             yield CounterReading(
                 "tidemill_connections_opened", "Connections since start.", count, (("server", server),)
             )
+        for server, in_flight in sorted(metrics.in_flight.items()):
+            yield Gauge(
+                "tidemill_requests_in_flight",
+                "Requests that are being served. Fetches that wait for records are among them.",
+                in_flight(),
+                (("server", server),),
+            )
+        yield Gauge(
+            "tidemill_fetches_waiting",
+            "Fetch requests of Kafka clients and followers that wait for records.",
+            metrics.fetches_waiting,
+        )
+        yield from _networks(metrics)
         yield from _tasks(metrics)
 
     return read
+
+
+def _networks(metrics: BrokerMetrics) -> Iterator[MetricReading]:
+    for partner, traffic in sorted(metrics.networks.items()):
+        for direction, count in (("in", traffic.bytes_in), ("out", traffic.bytes_out)):
+            yield CounterReading(
+                "tidemill_network_bytes",
+                "Bytes of requests and responses, without the framing of TLS and HTTP/2.",
+                count,
+                (("partner", partner), ("direction", direction)),
+            )
+        yield HistogramReading(
+            "tidemill_network_latency_seconds",
+            "Round trips: of TCP to Kafka clients, of requests to brokers and coordination.",
+            traffic.latency,
+            (("partner", partner),),
+        )
 
 
 def _requests(metrics: BrokerMetrics) -> Iterator[MetricReading]:

@@ -42,6 +42,17 @@ class Histogram:
             self.add(value)
 
 
+class NetworkTraffic:
+    """What is exchanged with partners of one kind: bytes, and the time that a round trip takes."""
+
+    __slots__ = ("bytes_in", "bytes_out", "latency")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.latency = Histogram()
+
+
 class Gauge(NamedTuple):
     """A value that can fall again."""
 

@@ -13,6 +13,7 @@ from tidemill.client.kafka.produce import produce_request, produced
 from tidemill.client.kafka.protocol import plain
 from tidemill.client.kafka.replica_fetch import PartGiven, PartWanted, ReplicaFetchLimits, given, replica_fetch
 from tidemill.model.errors import KafkaError, NotLeaderOrFollower, OffsetOutOfRange, RequestTimedOut, of_code
+from tidemill.model.metrics import NetworkTraffic
 from tidemill.model.topics import TopicPartition
 from tidemill.records.unread import UnreadPosition, unread_in
 
@@ -57,12 +58,14 @@ class Peers:
         secret: Callable[[], bytes],
         limits: ReplicaFetchLimits,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        traffic: NetworkTraffic | None = None,
     ) -> None:
         self._node_id = node_id
         self._address_of = address_of
         self._secret = secret
         self._limits = limits
         self._tls = tls
+        self._traffic = traffic
 
     async def connect(self, node_id: int) -> PeerConnection:
         """An authenticated connection; BrokerUnreachable when the address of the broker is not known."""
@@ -75,6 +78,7 @@ class Peers:
             node_id=self._node_id,
             client_id=f"broker-{self._node_id}",
             tls=self._tls(),
+            traffic=self._traffic,
         )
 
     async def produce(self, node_id: int, partition: TopicPartition, batch: bytearray) -> None:

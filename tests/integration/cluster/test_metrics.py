@@ -30,6 +30,14 @@ def test_lag_and_controller_are_reported_once() -> None:
         assert sum(each["tidemill_offline_partitions"] for each in scrape(brokers)) == 0
         assert sum(each["tidemill_under_min_isr_partitions"] for each in scrape(brokers)) == 0
 
+        for found in scrape(brokers):
+            for partner in ("broker", "coordination"):
+                for direction in ("in", "out"):
+                    assert found[f'tidemill_network_bytes_total{{direction="{direction}",partner="{partner}"}}'] > 0
+            assert found['tidemill_network_latency_seconds_count{partner="coordination"}'] > 0
+            assert found["tidemill_brokers"] == 2
+        assert len({each["tidemill_isr_shrinks_total"] for each in scrape(brokers)}) == 1  # none yet
+
         def is_right() -> bool:
             lag = f'tidemill_group_lag_records{{group="{GROUP}",topic="{TOPIC}"}}'
             return [each[lag] for each in scrape(brokers) if lag in each] == [3 + 3]

@@ -7,6 +7,7 @@ one.
 
 import asyncio
 import ssl
+import time
 from collections import deque
 from secrets import token_bytes
 from typing import cast
@@ -15,6 +16,7 @@ from tidemill.client.kafka.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HAN
 from tidemill.client.kafka.errors import AuthenticationFailed, BrokerUnreachable, ConnectionLost
 from tidemill.client.kafka.protocol import Answer, Buffers, OpenRequests, Request, plain, versions_in
 from tidemill.model.errors import ProtocolViolation
+from tidemill.model.metrics import NetworkTraffic
 from tidemill.wire.kafka.cluster_proof import (
     MECHANISM,
     NONCE_BYTES,
@@ -37,9 +39,10 @@ ANSWER_S = 10.0
 class PeerConnection(asyncio.BufferedProtocol):
     """A connection to one broker."""
 
-    def __init__(self, address: tuple[str, int], client_id: str) -> None:
+    def __init__(self, address: tuple[str, int], client_id: str, traffic: NetworkTraffic | None = None) -> None:
         self._name = f"{address[0]}:{address[1]}"
         self._requests = OpenRequests(client_id)
+        self._traffic = traffic or NetworkTraffic()
         self._frames = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), FRAME_BYTES_MAX)
         self._waiting: deque[asyncio.Future[Answer]] = deque()
         self._transport: asyncio.Transport | None = None
@@ -47,10 +50,21 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, secret: bytes, node_id: int, client_id: str, tls: ssl.SSLContext | None = None
+        cls,
+        host: str,
+        port: int,
+        *,
+        secret: bytes,
+        node_id: int,
+        client_id: str,
+        tls: ssl.SSLContext | None = None,
+        traffic: NetworkTraffic | None = None,
     ) -> "PeerConnection":
-        """Open a connection and authenticate both sides. `node_id` is the id of this broker."""
-        connection = cls((host, port), client_id)
+        """Open a connection and authenticate both sides. `node_id` is the id of this broker.
+
+        Its bytes and the round trips of requests that the other broker answers at once are added to `traffic`.
+        """
+        connection = cls((host, port), client_id, traffic)
         try:
             async with asyncio.timeout(CONNECT_S):
                 await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=tls)
@@ -77,12 +91,16 @@ class PeerConnection(asyncio.BufferedProtocol):
         waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._send(buffers)
+        began = time.perf_counter()
         try:
             async with asyncio.timeout(ANSWER_S + extra_s):
-                return await waiter
+                answer = await waiter
         except TimeoutError:
             self._end("no answer in time")
             raise ConnectionLost(f"{self._name}: no answer in time") from None
+        if not extra_s:
+            self._traffic.latency.add(time.perf_counter() - began)
+        return answer
 
     def close(self) -> None:
         """Close the connection. Does nothing if it is closed."""
@@ -103,6 +121,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse the received bytes."""
+        self._traffic.bytes_in += nbytes
         try:
             for frame in self._frames.received(nbytes):
                 answer = self._requests.parse(frame)
@@ -114,7 +133,9 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _send(self, buffers: Buffers) -> None:
         if self._transport is not None:
-            self._transport.write(b"".join(buffers))
+            data = b"".join(buffers)
+            self._traffic.bytes_out += len(data)
+            self._transport.write(data)
 
     def _end(self, reason: str) -> None:
         if self._reason is not None:

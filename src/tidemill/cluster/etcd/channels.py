@@ -5,6 +5,7 @@ longer accepts the token, the channel requests a new one.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from aetcd import rpc
 from grpc import ssl_channel_credentials
 
 from tidemill.cluster.etcd.url import EtcdUrl
+from tidemill.model.metrics import NetworkTraffic
 
 CALL_S = 2.0
 """The timeout of one call to one member."""
@@ -63,8 +65,9 @@ class EtcdChannel:
 class Channels:
     """The members of one etcd cluster, of which one is in use."""
 
-    def __init__(self, url: EtcdUrl) -> None:
+    def __init__(self, url: EtcdUrl, traffic: NetworkTraffic | None = None) -> None:
         self.members = url.members
+        self.traffic = traffic or NetworkTraffic()
         self.trouble = ""
         """The reason that no member can be reached, when it is TLS."""
         self._url = url
@@ -143,7 +146,8 @@ class Channels:
         member = self.members[self._at % len(self.members)]
         try:
             _, channel = await self.current(timeout_s)
-            return await method(channel)(request, timeout=timeout_s, metadata=channel.login)
+            began = time.perf_counter()
+            answer = await method(channel)(request, timeout=timeout_s, metadata=channel.login)
         except rpc.AioRpcError as error:
             if self._is_stale(error.details()):
                 self.forget_login(member)
@@ -153,6 +157,10 @@ class Channels:
             self._note(member, error)
             self.leave(member)
             return None
+        self.traffic.latency.add(time.perf_counter() - began)
+        self.traffic.bytes_out += request.ByteSize()
+        self.traffic.bytes_in += answer.ByteSize()
+        return answer
 
     async def close(self) -> None:
         """Close the channels to all members."""

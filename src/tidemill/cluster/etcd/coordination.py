@@ -31,6 +31,7 @@ from tidemill.cluster.interface import (
     VersionedValue,
     WatchGap,
 )
+from tidemill.model.metrics import NetworkTraffic
 
 ANSWER_S = 8.0
 """The timeout of a call over all members. A change of etcd's leader fits into it."""
@@ -44,10 +45,17 @@ class EtcdCoordination:
 
     shared = True
 
-    def __init__(self, url: str, *, answer_s: float = ANSWER_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        answer_s: float = ANSWER_S,
+        clock: Callable[[], float] = time.monotonic,
+        traffic: NetworkTraffic | None = None,
+    ) -> None:
         self._url = parse(url)
         self._prefix = self._url.prefix
-        self._channels = Channels(self._url)
+        self._channels = Channels(self._url, traffic)
         self._answer_s = answer_s
         self._clock = clock
 
@@ -135,6 +143,7 @@ class EtcdCoordination:
                 answer = await stream.read()
                 if not isinstance(answer, rpc.WatchResponse):
                     return
+                self._channels.traffic.bytes_in += answer.ByteSize()
                 if answer.compact_revision:
                     raise WatchGap
                 if answer.canceled:

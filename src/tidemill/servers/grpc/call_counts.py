@@ -30,6 +30,7 @@ class CallOutcome:
 def counted(traffic: ApiTraffic) -> Iterator[CallOutcome]:
     """Count a call that lasts as long as the block."""
     outcome, began = CallOutcome(), perf_counter()
+    traffic.in_flight += 1
     try:
         yield outcome
     except (CancelledError, GeneratorExit):
@@ -38,6 +39,7 @@ def counted(traffic: ApiTraffic) -> Iterator[CallOutcome]:
         outcome.error = outcome.error or UNEXPECTED
         raise
     finally:
+        traffic.in_flight -= 1
         traffic.answered(perf_counter() - began)
         if outcome.error is not None:
             traffic.failed(outcome.error)

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from tidemill.broker.metrics import ApiTraffic, BrokerMetrics
+from tidemill.broker.metrics import GRPC_CLIENTS, ApiTraffic, BrokerMetrics
 from tidemill.model.errors import InvalidRequest, TidemillError
 from tidemill.security.security import Security
 from tidemill.servers.grpc.call import SERVER_NAME, GrpcCall
@@ -37,6 +37,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc 
         self._security = security
         self._metrics = metrics
         self._login = login
+        self._network = metrics.network(GRPC_CLIENTS)
         self._wrapped: dict[str, _Handlers] = {}
 
     async def intercept_service(
@@ -60,7 +61,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc 
     def _wrap(self, method: str, handler: Any) -> _Handlers:
         if handler.request_streaming and handler.response_streaming:
             stream = grpc.stream_stream_rpc_method_handler(
-                self._of_stream(method, handler), None, handler.response_serializer
+                self._of_stream(method, handler), None, self._counting(handler)
             )
             return _Handlers(stream, stream)
         if handler.request_streaming or handler.response_streaming:
@@ -77,8 +78,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc 
                 await refuse(call, InvalidRequest(REASON))
 
         return _Handlers(
-            grpc.unary_unary_rpc_method_handler(at_once, None, handler.response_serializer),
-            grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer),
+            grpc.unary_unary_rpc_method_handler(at_once, None, self._counting(handler)),
+            grpc.stream_stream_rpc_method_handler(guarded, None, self._counting(handler)),
         )
 
     def _traffic(self, method: str) -> ApiTraffic:
@@ -98,7 +99,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc 
 
         async def decoded(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
             async for data in requests:
-                yield _decoded(handler, data)
+                yield self._decoded(handler, data)
 
         async def stream(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
             with counted(traffic) as outcome:
@@ -120,7 +121,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc 
     async def _answer(self, call: GrpcCall, handler: Any, data: bytes) -> Any:
         await self._check_body(call, data)
         try:
-            request = _decoded(handler, data)
+            request = self._decoded(handler, data)
         except InvalidRequest as error:
             await refuse(call, error)
         del data  # the handler may wait for long
@@ -135,9 +136,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc 
         except TidemillError as error:
             await refuse(call, error)
 
+    def _decoded(self, handler: Any, data: bytes) -> Any:
+        self._network.bytes_in += len(data)
+        try:
+            return handler.request_deserializer(data)
+        except DecodeError:
+            raise InvalidRequest(REASON) from None
 
-def _decoded(handler: Any, data: bytes) -> Any:
-    try:
-        return handler.request_deserializer(data)
-    except DecodeError:
-        raise InvalidRequest(REASON) from None
+    def _counting(self, handler: Any) -> Callable[[Any], bytes]:
+        """The serializer of a method, which counts the bytes that are sent."""
+        serialize, network = handler.response_serializer, self._network
+
+        def serialized(message: Any) -> bytes:
+            data: bytes = serialize(message)
+            network.bytes_out += len(data)
+            return data
+
+        return serialized

@@ -20,6 +20,7 @@ from tidemill.model.security_settings import SecuritySettings
 from tidemill.model.topic_settings import INT32_MAX
 from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
 from tidemill.servers.grpc.broker_service import BrokerService
+from tidemill.servers.grpc.call import SERVER_NAME
 from tidemill.servers.grpc.call_interceptor import CallInterceptor
 from tidemill.servers.grpc.login import GrpcLogin
 from tidemill.servers.grpc.routing import Routes
@@ -78,7 +79,11 @@ class GrpcServer:
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
             ("grpc.max_connection_idle_ms", min(self._broker.settings.connections_max_idle_ms, INT32_MAX)),
         )
-        interceptor = CallInterceptor(self._broker.security, self._login, self._broker.metrics)
+        metrics = self._broker.metrics
+        interceptor = CallInterceptor(self._broker.security, self._login, metrics)
+        metrics.in_flight[SERVER_NAME] = lambda: sum(
+            traffic.in_flight for (server, _), traffic in metrics.apis.items() if server == SERVER_NAME
+        )
         server = grpc.aio.server(options=options, interceptors=(interceptor,))
         self._serve(server)
         await _check_address(host, port)

@@ -11,6 +11,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from tidemill.broker.metrics import HTTP_CLIENTS, BrokerMetrics
+from tidemill.model.listeners import HTTP
 from tidemill.security.core.principal import ANONYMOUS, Principal
 
 REQUEST_BYTES_MAX = 1024 * 1024
@@ -31,8 +33,9 @@ Identify = Callable[[Transport], Principal | None]
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, *arguments: Any, identify: Identify, **more: Any) -> None:
+    def __init__(self, *arguments: Any, identify: Identify, metrics: BrokerMetrics, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self._metrics = metrics
         self._identify = identify
         self._certificate_user = ANONYMOUS
         self._received_bytes = 0
@@ -43,6 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override] # as uvicorn has it
         """Begin to receive, or close a connection whose certificate has a name that is not accepted."""
         super().connection_made(transport)
+        self._metrics.connection_opened(HTTP)
         found = self._identify(transport)
         if found is None:
             transport.abort()
@@ -52,12 +56,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers of a closed connection."""
+        self._metrics.connection_closed(HTTP)
         self._receiving.end()
         self._writing.end()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes of a request."""
+        self._metrics.network(HTTP_CLIENTS).bytes_in += len(data)
         self._received_bytes += len(data)
         self._receiving.begin(RECEIVE_S)
         super().data_received(data)

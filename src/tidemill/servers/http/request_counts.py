@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.metrics import HTTP_CLIENTS, BrokerMetrics
 from tidemill.model.listeners import HTTP
 
 OTHER_PATHS = "(other)"
@@ -31,7 +31,7 @@ class RequestCounts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on one request and count it when its response has been sent. Streams last until the client leaves, so
         their duration is the time to their beginning."""
-        status, began = 500, perf_counter()
+        status, began, network = 500, perf_counter(), self._metrics.network(HTTP_CLIENTS)
         began_stream: float | None = None
 
         async def noted(message: Message) -> None:
@@ -40,6 +40,7 @@ class RequestCounts:
                 status = message["status"]
                 if EVENT_STREAM_HEADER in message["headers"]:
                     began_stream = perf_counter()
+            network.bytes_out += len(message.get("body", b"")) + sum(map(_line_bytes, message.get("headers", ())))
             await send(message)
 
         try:
@@ -51,3 +52,7 @@ class RequestCounts:
             traffic.answered((began_stream or perf_counter()) - began)
             if status >= ERROR_STATUS_MIN and name not in REPORTS_OF_HEALTH:
                 traffic.failed(str(status))
+
+
+def _line_bytes(header: tuple[bytes, bytes]) -> int:
+    return len(header[0]) + len(b": \r\n") + len(header[1])

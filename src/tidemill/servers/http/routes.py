@@ -19,6 +19,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.peer_access import peer_access
 from tidemill.broker.prometheus import MetricsPage
 from tidemill.model.errors import (
@@ -276,7 +277,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def protocol_factory(
-    app: Starlette, identify: Identify, *, keep_alive_s: int
+    app: Starlette, identify: Identify, metrics: BrokerMetrics, *, keep_alive_s: int
 ) -> tuple[ServerState, Callable[[], asyncio.Protocol]]:
     """Return uvicorn's HTTP protocol without its server: the node owns the loop, signals and shutdown."""
     config = Config(
@@ -295,7 +296,9 @@ def protocol_factory(
     state = ServerState()
 
     def make() -> asyncio.Protocol:
-        return BoundedProtocol(config=config, server_state=state, app_state=_no_state(), identify=identify)
+        return BoundedProtocol(
+            config=config, server_state=state, app_state=_no_state(), identify=identify, metrics=metrics
+        )
 
     return state, make
 

@@ -152,7 +152,9 @@ class HttpServer:
         )
         self._api = web.make_context(self._broker, self._facts, self._ask, self._logins, is_readonly=self._is_readonly)
         app = web.make_app(self._api, self._tell, self._logins, self._callers())
-        self._state, make_protocol = web.protocol_factory(app, self._identify, keep_alive_s=KEEP_ALIVE_S)
+        metrics = self._broker.metrics
+        self._state, make_protocol = web.protocol_factory(app, self._identify, metrics, keep_alive_s=KEEP_ALIVE_S)
+        metrics.in_flight[HTTP] = lambda: len(self._state.tasks)
         self._acceptor = ConnectionAcceptor(
             listening,
             make_protocol,

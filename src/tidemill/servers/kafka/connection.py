@@ -25,6 +25,7 @@ from tidemill.model.listeners import ListenerSpec
 from tidemill.security.client_certificate import certificate_principal
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
 from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_version
+from tidemill.servers.kafka.client_channel import ClientChannel
 from tidemill.servers.kafka.connection_host import ConnectionHost
 from tidemill.servers.kafka.connection_throttle import ConnectionThrottle
 from tidemill.servers.kafka.error_counts import SERVER, count_error
@@ -96,6 +97,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.peer = ""
         self.address = address
         """The client's address in the form that limits are counted by."""
+        self.channel = ClientChannel(server.broker.metrics, server.closings)
 
     def under_way(self) -> list[asyncio.Task[None]]:
         """The requests that a server that stops should wait for."""
@@ -105,7 +107,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection."""
-        self._transport = transport = cast("asyncio.Transport", transport)
+        self._transport = self.channel.transport = transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self.peer = str(name[0]) if isinstance(name, tuple) and name else ""
         is_identified = self._identify(transport)
@@ -163,6 +165,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Start the requests that have arrived completely."""
         self.last_active = self._loop.time()
+        self.channel.traffic.bytes_in += nbytes
         if not self._frames.partial_bytes:
             self._upload_began = self.last_active
         try:
@@ -357,6 +360,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _start(self, api: Api, key: int, version: int, frame: bytearray) -> None:
         slot = ResponseSlot(api, len(frame), perf_counter())
+        self.channel.in_flight += 1
+        self.channel.apis |= 1 << key
         if key == API_VERSIONS and peek(frame)[1] != version:
             header = read_header(frame, flexible=False)
             self._slots.append(slot)
@@ -451,6 +456,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if slot.api.key in LOGIN_APIS:
             if self._identity.is_authenticated:
                 self._server.authenticated(self)
+                self.channel.belongs_to(self._identity)
             self._frames.frame_bytes_max = self._frame_bytes_max()
         has_failed = slot.api.key in LOGIN_APIS and self._identity.has_failed
         if has_failed:
@@ -491,8 +497,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             size = sum(map(len, buffers)) + 4 + flexible
             prefix = _PREFIX.pack(size, header.correlation)
             buffers.insert(0, prefix + b"\0" if flexible else prefix)
+            self.channel.traffic.bytes_out += size + 4
         slot.buffers = buffers
         slot.done = True
+        self.channel.in_flight -= 1
         self._server.broker.metrics.api(SERVER, slot.api.name).answered(perf_counter() - slot.started)
         if self._slots and self._slots[0] is slot:
             self._write_ready()
@@ -531,21 +539,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Close because of an invalid request; responses that are ready are still sent."""
         if self._ending:
             return
-        self._log_end(str(error))
+        self.channel.fail(self.peer, str(error))
         self._waiting.clear()
         self._write_ready()
         self.close()
-
-    def _log_end(self, reason: str) -> None:
-        counts = self._server.closings.admit((self.peer, reason))
-        if counts is not None:
-            log.info("connection_closed", peer=self.peer, reason=reason, **counts)
 
     def _end_login(self) -> None:
         """Close a little after the answer: some clients drop an answer that arrives together with the end."""
         if self._ending:
             return
-        self._log_end("the login failed")
+        self.channel.fail(self.peer, "the login failed")
         self.retire()
         self._ending = True
         self._loop.call_later(LOGIN_END_S, self.close)

@@ -161,6 +161,8 @@ class Fetch:
         turn = _FetchWait(loop)
         ends: list[Callable[[], None]] = []
         timer = loop.call_later(self._request.max_wait_ms / 1000, turn.expire)
+        telemetry = self._call.broker.metrics
+        telemetry.fetches_waiting += 1
         try:
             async for reading in self._call.in_slices(self.readings):
                 ends.append(self._watch(reading, turn))
@@ -174,6 +176,7 @@ class Fetch:
             if not self._complete():
                 await self._read_again(turn.woken)
         finally:
+            telemetry.fetches_waiting -= 1
             timer.cancel()
             for end in ends:
                 end()

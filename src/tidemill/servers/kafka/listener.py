@@ -24,6 +24,7 @@ from tidemill.servers.kafka.connection_events import ConnectionEvents, EarlyEnd
 from tidemill.servers.kafka.connection_settings import ConnectionSettings
 from tidemill.servers.kafka.eviction import Throttled, Upload, largest, slowest, to_replace
 from tidemill.servers.kafka.handshakes import Handshakes, Opening
+from tidemill.servers.kafka.listener_metrics import ListenerMetrics
 from tidemill.servers.kafka.loop_guard import LoopGuard
 from tidemill.servers.kafka.newcomers import Newcomers
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER, FRAME_BYTES_SPARING
@@ -75,6 +76,7 @@ class KafkaServer:
         self._empty = asyncio.Event()
         self._empty.set()
         self._events = ConnectionEvents()
+        self._metrics = ListenerMetrics(self._connections)
         self._held_bytes = 0
         self._owed_bytes = 0
         self.memory_short = False
@@ -112,6 +114,8 @@ class KafkaServer:
         self._newcomers = Newcomers(newcomers_max)
         self._handshakes = Handshakes(newcomers_max, self._newcomers.remove)
         broker.metrics.sources.append(self._events.readings)
+        broker.metrics.sources.append(lambda: self._metrics.readings(self._held_bytes, self._owed_bytes))
+        broker.metrics.in_flight[SERVER_NAME] = self._metrics.in_flight
         listeners = broker.identity.listeners
         between_brokers = inter_broker_listener(settings.security, listeners) if len(listeners) > 1 else None
         self._protected = "" if between_brokers is None else between_brokers.name
@@ -231,6 +235,7 @@ class KafkaServer:
         if connection in self._connections:
             self._limits.release(connection.address)
             self._connections.discard(connection)
+            self._metrics.ended(connection)
             if not self._connections:
                 self._empty.set()
             self.broker.metrics.connection_closed(SERVER_NAME)
@@ -323,9 +328,11 @@ class KafkaServer:
         for context in self._contexts:
             context.reload_if_changed()
         idle_s = self.broker.settings.connections_max_idle_ms / 1000
-        for connection in list(self._connections):
+        connections = list(self._connections)
+        for connection in connections:
             if connection.too_slow(now, idle_s):
                 connection.abort()
+        self._metrics.sweep(connections)
         self._tend_throttled(now)
         self._limits.expire(now)
         self._report()

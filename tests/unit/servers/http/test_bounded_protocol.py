@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from tidemill.broker.metrics import BrokerMetrics
 from tidemill.security.core.principal import ANONYMOUS
 from tidemill.servers.http import routes
 from tidemill.servers.http.bounded_protocol import HEAD_BYTES_MAX, RECEIVE_S, REQUEST_BYTES_MAX
@@ -30,7 +31,7 @@ async def count_body(scope: Scope, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     app: Any = count_body
-    _, make = routes.protocol_factory(app, lambda _: ANONYMOUS, keep_alive_s=WAIT_S)
+    _, make = routes.protocol_factory(app, lambda _: ANONYMOUS, BrokerMetrics(), keep_alive_s=WAIT_S)
     server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     try:
