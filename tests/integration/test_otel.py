@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.otlp_collector import METRICS, TRACES, OtlpCollector, ReceivedSpan, running_collector
 from tests.support.waiting import eventually
 
+from tidemill import Consumer as StreamConsumer
+from tidemill import TopicProducer
 from tidemill.model.errors import InvalidConfig
 from tidemill.testing import Broker
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -98,6 +100,21 @@ def test_a_record_is_traced_from_its_producer_to_its_reader(collector: OtlpColle
     assert all(0 < span.start_ns <= span.end_ns for span in spans)
     assert produced.resource["service.name"] == "tidemill"
     assert {span.trace_id for span in collector.spans} == {TRACE_ID}
+
+
+def test_a_record_over_grpc_is_in_the_same_tree(collector: OtlpCollector) -> None:
+    with Broker(flags=TRACED) as broker:
+        with TopicProducer(broker.grpc, "orders") as producer:
+            producer.send(b"plain").result(30)
+            producer.send(b"tea", headers={"traceparent": TRACEPARENT.encode()}).result(30)
+        with StreamConsumer(broker.grpc, group="mailer", topics=["orders"]) as consumer:
+            for record in consumer:
+                if record.value == b"tea":
+                    break
+        spans = have(collector, "produce orders", "append orders", "fetch orders")
+    assert named(spans, "append orders").parent_id == named(spans, "produce orders").span_id
+    assert named(spans, "fetch orders").parent_id == named(spans, "append orders").span_id
+    assert {span.attributes["messaging.kafka.offset"] for span in spans} == {1}
 
 
 def test_a_timed_message_is_traced_to_its_completion(collector: OtlpCollector) -> None:

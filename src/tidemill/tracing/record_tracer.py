@@ -22,6 +22,7 @@ FETCHES_MAX = 16
 """The most fetches of one batch that get spans."""
 NAME_SHOWN_CHARS = 200
 NS_PER_S = 1_000_000_000
+OFFSET_MAX = 2**63 - 1
 
 Place = tuple[str, int]
 """A topic and a partition."""
@@ -67,7 +68,6 @@ class RecordTracer:
             context, attributes = trace.context, _attributes(topic, partition, base_offset + trace.offset_delta)
             produce_id = self._new_span_id()
             common = (*attributes, ("messaging.batch.message_count", header.count))
-            client = (("messaging.client.id", client_id[:NAME_SHOWN_CHARS]),)
             self._queue.add(
                 FinishedSpan(
                     f"produce {topic}",
@@ -77,7 +77,7 @@ class RecordTracer:
                     context.span_id,
                     started_ns,
                     now_ns,
-                    (*common, *client),
+                    (*common, *_client(client_id)),
                 )
             )
             self._queue.add(
@@ -128,15 +128,22 @@ class RecordTracer:
         self._remember((topic, partition), base_offset, TracedBatch(traces, now_ns))
 
     def fetched(
-        self, topic: str, partition: int, chunks: Iterable[Buffer], started_ns: int, client_id: str = ""
+        self,
+        topic: str,
+        partition: int,
+        chunks: Iterable[Buffer],
+        started_ns: int,
+        client_id: str = "",
+        *,
+        before_offset: int = OFFSET_MAX,
     ) -> None:
-        """Batches were read for a client."""
+        """Batches that begin before an offset were read for a client."""
         known = self._batches.get((topic, partition))
         if not known:
             return
         for chunk in chunks:
             for _, header in _headers(chunk):
-                batch = known.get(header.base_offset)
+                batch = known.get(header.base_offset) if header.base_offset < before_offset else None
                 if batch is not None and batch.fetches < FETCHES_MAX:
                     batch.fetches += 1
                     self._read(topic, partition, header.base_offset, batch, started_ns, client_id)
@@ -157,7 +164,7 @@ class RecordTracer:
                     now_ns,
                     (
                         *_attributes(topic, partition, base_offset + trace.offset_delta),
-                        ("messaging.client.id", client_id[:NAME_SHOWN_CHARS]),
+                        *_client(client_id),
                     ),
                 )
             )
@@ -196,6 +203,10 @@ def _attributes(topic: str, partition: int, offset: int) -> Attributes:
         ("messaging.destination.partition.id", str(partition)),
         ("messaging.kafka.offset", offset),
     )
+
+
+def _client(client_id: str) -> Attributes:
+    return (("messaging.client.id", client_id[:NAME_SHOWN_CHARS]),) if client_id else ()
 
 
 def _headers(records: Buffer) -> Iterator[tuple[int, BatchHeader]]:

@@ -24,6 +24,7 @@ class BrokerTracer:
         def new_span_id() -> int:
             return random_bits(SPAN_ID_BITS) or 1  # 0 is no id
 
+        self.now_ns = now_ns
         self.queue = SpanQueue(queue_spans_max)
         self.records = RecordTracer(self.queue, sampler, now_ns, new_span_id)
         self.timelines = TimelineTracer(self.queue, sampler, now_ns, new_span_id)

@@ -177,6 +177,8 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def _append(self, topic: str, acks: wire.Acks, batch: wire.Batch) -> wire.Produced:
         broker = self._broker
+        tracer = broker.tracer
+        started_ns = 0 if tracer is None else tracer.now_ns()
         partition = broker.view.partition(topic, batch.partition)
         kafka_acks = meaning("acks", acks, ACKS)
         closed = _closed(batch, self._broker.clock_ms())
@@ -187,6 +189,8 @@ class BrokerService(generated.BrokerServiceServicer):
         else:
             appended = await partition.leader.append(closed, acks=kafka_acks, timeout_s=PRODUCE_TIMEOUT_S)
         broker.metrics.topic(topic).produced(len(closed), len(batch.records))
+        if tracer is not None:
+            tracer.records.produced(topic, batch.partition, closed, appended.base_offset, started_ns)
         return wire.Produced(
             partition=batch.partition,
             base_offset=appended.base_offset,

@@ -14,12 +14,13 @@ from typing import NamedTuple
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.metrics import FETCH
 from tidemill.model.errors import CorruptMessage, TidemillError, UnreadableBatch, UnsupportedCompressionType
-from tidemill.records.header import BatchHeader
+from tidemill.records.header import BatchHeader, Buffer
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.records.visibility import visible_batches
 from tidemill.streams.admission import opened_in_place, run_aside
 from tidemill.streams.partition import Partition
+from tidemill.tracing.record_tracer import RecordTracer
 from tidemill.wire.grpc import broker_pb2 as wire
 
 END, BEGINNING = -1, -2
@@ -104,6 +105,9 @@ class _PartitionRead:
         self._committed = committed
         self._partition: Partition | None = None
         self._error: TidemillError | None = None
+        self._tracer = None if broker.tracer is None else broker.tracer.records
+        self._chunks: Sequence[Buffer] = ()
+        self._started_ns = 0 if self._tracer is None else self._tracer.now_ns()
         self.answer = wire.PartitionRecords(topic=wanted.topic, partition=wanted.partition, next_offset=wanted.offset)
         try:
             self._partition = broker.view.partition(wanted.topic, wanted.partition)
@@ -124,8 +128,16 @@ class _PartitionRead:
         """Count the result for the metrics of the topic."""
         if self.answer.records:
             broker.metrics.topic(self._wanted.topic).fetched(self.answer.ByteSize())
+            if self._tracer is not None:
+                self._trace(self._tracer)
         elif self._error is not None:
             broker.note_topic_error(self._wanted.topic, FETCH, type(self._error))
+
+    def _trace(self, tracer: RecordTracer) -> None:
+        wanted = self._wanted
+        tracer.fetched(
+            wanted.topic, wanted.partition, self._chunks, self._started_ns, before_offset=self.answer.next_offset
+        )
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None] | None:
         """Call `wake` when the partition grows."""
@@ -139,6 +151,8 @@ class _PartitionRead:
         try:
             offset = self._place(partition)
             found = await partition.reader.read(offset, READ_BYTES_MAX, committed=self._committed)
+            if self._tracer is not None:
+                self._chunks = found.records
             self.answer.high_watermark = found.high_watermark
             self.answer.next_offset = offset
             for header, batch in visible_batches(found.records, found.aborted):
