@@ -1,7 +1,7 @@
 """The wall clock of a running broker is set: what `/health` and `/metrics` say, and that nothing is delivered."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from tests.integration.health import timelines_health as health
@@ -38,6 +38,13 @@ def broker(wall: Wall) -> Iterator[Broker]:
         yield running
 
 
+def degradations(found: Mapping[str, float]) -> set[str]:
+    """The reasons for a degraded broker that hold."""
+    holding = {key for key, value in found.items() if key.startswith("tidemill_degraded{") and value}
+    assert holding <= {f'tidemill_degraded{{reason="{each}"}}' for each in ("clock_in_doubt", "timelines_wall_clock")}
+    return holding
+
+
 @pytest.mark.parametrize("jump_s", [120, -120])
 def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall, jump_s: int) -> None:
     with Timeline(broker.grpc, "line") as timeline:
@@ -49,7 +56,10 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
         wall.ahead_ns = jump_s * 1_000_000_000
         eventually(lambda: health(broker)["state"] == "degraded")
         assert "the wall clock jumped" in str(health(broker)["reasons"])
-        assert scraped(broker.http)['tidemill_timelines_state{state="degraded"}'] == 1
+        found = scraped(broker.http)
+        assert found['tidemill_timelines_state{state="degraded"}'] == 1
+        assert degradations(found)
+        assert abs(found['tidemill_clock_drift_seconds{target="consumers"}']) < 1  # its clock was not set
         eventually(lambda: bool(reported))
         assert reported[0].in_doubt
         assert "the wall clock jumped" in str(reported[0].reasons)
@@ -59,7 +69,9 @@ def test_a_wall_clock_that_is_set_degrades_and_heals(broker: Broker, wall: Wall,
         assert timeline.count("leased") == 0
         wall.ahead_ns = 0
         eventually(lambda: health(broker)["state"] == "healthy")
-        assert scraped(broker.http)['tidemill_timelines_state{state="healthy"}'] == 1
+        found = scraped(broker.http)
+        assert found['tidemill_timelines_state{state="healthy"}'] == 1
+        assert not degradations(found)
         eventually(lambda: reported[-1] == ClockState(in_doubt=False))
         for lease in (next(work), next(work)):
             assert time.time() >= lease.due.timestamp()

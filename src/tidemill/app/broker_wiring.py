@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
-from tidemill.broker.clock_sources import clock_gauges, compare_with
+from tidemill.broker.clock_metrics import clock_readings
+from tidemill.broker.clock_sources import compare_with
 from tidemill.broker.cluster_metrics import cluster_readings
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
+from tidemill.broker.degradation import Degradation
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.group_metrics import group_readings
@@ -95,6 +97,14 @@ class _Wiring:
         self._make_coordinators()
         self._make_replication()
         self.broker = self._make_broker()
+        degradation = Degradation(
+            self._partitions,
+            self._membership,
+            self._supervisor,
+            environment.watch,
+            lambda: self.broker.timelines,
+        )
+        self._metrics.sources.append(degradation.readings)
 
     def _make_cluster(self) -> None:
         environment, settings, identity = self._environment, self._settings, self._identity
@@ -204,7 +214,7 @@ class _Wiring:
         self._metrics.sources.append(cluster_readings(self._metadata, states, node_id, is_cluster=self._is_cluster))
         watch = environment.watch
         if watch is not None:
-            self._metrics.sources.append(clock_gauges(watch))
+            self._metrics.sources.append(clock_readings(watch))
         if not self._is_cluster:
             return
         if watch is not None:

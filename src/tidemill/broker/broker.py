@@ -21,6 +21,7 @@ import structlog
 
 from tidemill.broker import identity
 from tidemill.broker.backlog_metrics import backlog_readings
+from tidemill.broker.clock_metrics import timeline_clock_readings
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
@@ -266,7 +267,7 @@ class BrokerNode:
         """Deliver scheduled records, and report the health and the metrics of the timelines."""
         self.timelines = timelines
         self._opened.push_async_callback(timelines.close)
-        self.metrics.sources.append(timeline_readings(timelines))
+        self.metrics.sources += [timeline_readings(timelines), timeline_clock_readings(timelines)]
         self.metrics.snapshots.append(backlog_readings(timelines))
         self.history.add(delivery_source(timelines))
         self.scheduler = self.make_scheduler(timelines)

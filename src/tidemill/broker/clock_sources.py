@@ -1,14 +1,13 @@
 """The other clocks that this broker compares its own with: those of the other brokers and of coordination."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from tidemill.clocks.core.doubt import DoubtKind, Reading
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.interface import Coordination
 from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.model.errors import TidemillError
-from tidemill.model.metrics import Gauge
 from tidemill.replication.peers import Peers
 
 COORDINATION = "coordination"
@@ -65,21 +64,6 @@ def compare_with(
         return [number for number, one in metadata.image.brokers.items() if number != node_id and one.kafka is not None]
 
     watch.sources += [BrokerClocks(watch, peers, others).read, CoordinationClock(watch, coordination).read]
-
-
-def clock_gauges(watch: ClockWatch) -> Callable[[], Iterable[Gauge]]:
-    """Whether the clock is in doubt, by reason, and how far other clocks are from it."""
-
-    def read() -> Iterator[Gauge]:
-        kinds = watch.kinds()
-        for kind in DoubtKind:
-            labels = (("reason", kind.value),)
-            yield Gauge("tidemill_clock_in_doubt", "The wall clock is in doubt.", float(kind.value in kinds), labels)
-        for one in watch.differences():
-            labels = (("target", one.target),)
-            yield Gauge("tidemill_clock_drift_seconds", "Another clock less ours.", one.offset_ms / 1_000, labels)
-
-    return read
 
 
 def _middle(asked_ms: int, answered_ms: int) -> tuple[int, int]:

@@ -53,14 +53,6 @@ def timeline_readings(dispatcher: Dispatcher) -> Callable[[], Iterable[MetricRea
         for state in TimelinesState:
             labels = (("state", state.value),)
             yield Gauge("tidemill_timelines_state", "State of the timelines.", float(health.state is state), labels)
-        for target, drift_ms in (
-            ("wall", health.clock_drift_ms),
-            ("store", health.store_drift_ms),
-            ("clients", health.clients_drift_ms),
-        ):
-            yield Gauge(
-                "tidemill_timelines_drift_seconds", "Difference of a clock.", drift_ms / 1_000, (("target", target),)
-            )
         yield from _commands(dispatcher.stats)
         for name in dispatcher.stats.names():
             stats = dispatcher.stats.get(name)

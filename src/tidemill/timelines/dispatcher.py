@@ -57,7 +57,7 @@ from tidemill.timelines.core.timeline import Created, TimelineInfo, TimelineSett
 from tidemill.timelines.dead_letters import Append, DeadLetterRouter
 from tidemill.timelines.delivery import TimelineDelivery
 from tidemill.timelines.future import FutureHistogram, FutureReader, future_selection
-from tidemill.timelines.health import Health, HealthMonitor
+from tidemill.timelines.health import ClientKind, Health, HealthMonitor
 from tidemill.timelines.interface import ClockTrust, SharedConsumers, TimelineStore
 from tidemill.timelines.lifecycle import Lifecycle
 from tidemill.timelines.stats import (
@@ -401,7 +401,7 @@ class Dispatcher:
     def heard(self, name: str, consumer: TimelineConsumer, *, latency_us: int, drift_us: int) -> None:
         """A consumer answered a ping."""
         consumer.measured(latency_us, drift_us)
-        self.guard.witness(f"{name}/{consumer.id}", drift_us / 1_000)
+        self.guard.witness(f"{name}/{consumer.id}", drift_us / 1_000, ClientKind.CONSUMER)
 
     def alive(self, name: str, consumer: TimelineConsumer) -> None:
         """A consumer sent something; one that was silent can work again."""

@@ -14,10 +14,10 @@ but not written (a full disk) is also degraded, until a write succeeds or none h
 
 import random
 import statistics
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -43,6 +43,32 @@ class TimelinesState(StrEnum):
     HEALTHY = "healthy"
     DEGRADED = "degraded"
     INACTIVE = "inactive"
+
+
+class Doubt(StrEnum):
+    """A kind of reason for being degraded."""
+
+    BROKER_CLOCK = "broker clock"
+    WALL_CLOCK = "wall clock"
+    STORE_CLOCK = "store clock"
+    CLIENT_CLOCKS = "client clocks"
+    STORE_FAILING = "store failing"
+    STORE_READ_ONLY = "store read-only"
+
+
+class ClientKind(StrEnum):
+    """What a client with a clock does."""
+
+    CONSUMER = "consumer"
+    PRODUCER = "producer"
+
+
+class _Witness(NamedTuple):
+    """A reading of a client's clock."""
+
+    at_ms: int
+    drift_ms: float
+    kind: ClientKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +97,11 @@ class HealthMonitor:
         self._errors_in_row = 0
         self._last_error = ""
         self._writes = _Writes()
-        self._witnesses: dict[str, tuple[int, float]] = {}
-        self._store_drift_ms = 0.0
+        self._witnesses: dict[str, _Witness] = {}
+        self.store_drift_ms: float | None = None
+        """How far the store's clock is ahead of ours; None for a store without a clock."""
         self._reasons: tuple[str, ...] = ()
+        self._clock_doubts: frozenset[Doubt] = frozenset()
 
     @property
     def state(self) -> TimelinesState:
@@ -104,7 +132,7 @@ class HealthMonitor:
     @property
     def may_count(self) -> bool:
         """Whether a duration can be added to the time: not when this broker never had a correct time of day."""
-        apart = abs(self._store_drift_ms) > self._drift_ms_max
+        apart = abs(self.store_drift_ms or 0) > self._drift_ms_max
         return not apart and (self._trust is None or self._trust.has_base)
 
     def health(self) -> Health:
@@ -118,7 +146,7 @@ class HealthMonitor:
             self.state,
             reasons,
             self._clock.drift_ms,
-            self._store_drift_ms,
+            self.store_drift_ms or 0.0,
             self._clients_drift_ms(),
             self._errors_in_row,
         )
@@ -127,11 +155,17 @@ class HealthMonitor:
         """Set whether the timelines are in service."""
         self._active = active
 
-    def witness(self, client: str, drift_ms: float) -> None:
+    def doubts(self) -> frozenset[Doubt]:
+        """The kinds of the reasons of `health`."""
+        if self.sampling:
+            return self._clock_doubts | {Doubt.STORE_FAILING}
+        return self._clock_doubts | {Doubt.STORE_READ_ONLY} if self._unwritable else self._clock_doubts
+
+    def witness(self, client: str, drift_ms: float, kind: ClientKind) -> None:
         """Report how far a client's clock is ahead of ours."""
         if client not in self._witnesses and len(self._witnesses) >= WITNESSES_MAX:
             del self._witnesses[next(iter(self._witnesses))]
-        self._witnesses[client] = (self._clock.now_ms(), drift_ms)
+        self._witnesses[client] = _Witness(self._clock.now_ms(), drift_ms, kind)
 
     def forget(self, client: str) -> None:
         """Drop the reading of a client that disconnected."""
@@ -139,32 +173,39 @@ class HealthMonitor:
 
     def store_drift(self, drift_ms: float) -> None:
         """Report how far the store's clock is ahead of ours."""
-        self._store_drift_ms = drift_ms
+        self.store_drift_ms = drift_ms
 
     def check(self) -> bool:
         """Check the clocks, about once a second; whether `may_lease` changed."""
         before = self._reasons
-        self._reasons = tuple(self._doubts())
+        found = list(self._find_doubts())
+        self._reasons = tuple(text for _, text in found)
+        self._clock_doubts = frozenset(doubt for doubt, _ in found)
         changed = bool(before) != bool(self._reasons)
         if changed:
             log.warning("timelines_state_changed", state=self.state.value, reasons=list(self._reasons))
         return changed
 
-    def _doubts(self) -> list[str]:
-        doubts = [] if self._trust is None else list(self._trust.reasons())
-        if self._clock.drift_ms and not doubts:
-            doubts.append(f"the wall clock jumped by {self._clock.drift_ms} ms")
-        if abs(self._store_drift_ms) > self._drift_ms_max:
-            doubts.append(f"the store's clock is {self._store_drift_ms:.0f} ms off")
+    def _find_doubts(self) -> Iterator[tuple[Doubt, str]]:
+        own = () if self._trust is None else self._trust.reasons()
+        yield from ((Doubt.BROKER_CLOCK, reason) for reason in own)
+        if self._clock.drift_ms and not own:
+            yield Doubt.WALL_CLOCK, f"the wall clock jumped by {self._clock.drift_ms} ms"
+        store_ms = self.store_drift_ms or 0.0
+        if abs(store_ms) > self._drift_ms_max:
+            yield Doubt.STORE_CLOCK, f"the store's clock is {store_ms:.0f} ms off"
         clients_ms = self._clients_drift_ms()
         if abs(clients_ms) > self._drift_ms_max:
-            doubts.append(f"most clients' clocks are {clients_ms:.0f} ms off")
-        return doubts
+            yield Doubt.CLIENT_CLOCKS, f"most clients' clocks are {clients_ms:.0f} ms off"
 
     def _clients_drift_ms(self) -> float:
-        oldest = self._clock.now_ms() - WITNESS_AGE_MS
-        heard = [drift for at, drift in self._witnesses.values() if at >= oldest]
+        heard = [drift_ms for kind in ClientKind for drift_ms in self.client_drifts_ms(kind)]
         return statistics.median(heard) if len(heard) >= WITNESSES_MIN else 0.0
+
+    def client_drifts_ms(self, kind: ClientKind) -> list[float]:
+        """How far the clocks of these clients are ahead of ours, for those that reported it recently."""
+        oldest = self._clock.now_ms() - WITNESS_AGE_MS
+        return [one.drift_ms for one in self._witnesses.values() if one.kind is kind and one.at_ms >= oldest]
 
     async def ask_store(self, operation: Callable[[], Awaitable[T]], *, reads: bool = False) -> T:
         """Run one operation of the store; while the store keeps failing, most are rejected without a try."""

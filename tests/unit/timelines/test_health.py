@@ -1,12 +1,21 @@
 """When the guard lets leasing and the store be, and when not."""
 
 import random
+from contextlib import suppress
 
 import pytest
 
 from tidemill.model.timeline_errors import StoreUnavailable, UnknownTimeline
 from tidemill.timelines.clock import Clock
-from tidemill.timelines.health import ERRORS_IN_ROW, REFUSED_AGE_MS, WITNESSES_MIN, HealthMonitor, TimelinesState
+from tidemill.timelines.health import (
+    ERRORS_IN_ROW,
+    REFUSED_AGE_MS,
+    WITNESSES_MIN,
+    ClientKind,
+    Doubt,
+    HealthMonitor,
+    TimelinesState,
+)
 
 
 class Hands:
@@ -63,10 +72,10 @@ def test_small_corrections_are_no_jump() -> None:
 
 def test_one_client_with_a_wrong_clock_proves_nothing() -> None:
     _, guard = _guard()
-    guard.witness("liar", 3_600_000)
+    guard.witness("liar", 3_600_000, ClientKind.PRODUCER)
     assert not guard.check()
     for number in range(WITNESSES_MIN):
-        guard.witness(f"c{number}", 2_000)
+        guard.witness(f"c{number}", 2_000, ClientKind.CONSUMER)
     assert guard.check()
     assert not guard.may_lease
     for number in range(WITNESSES_MIN):
@@ -77,7 +86,7 @@ def test_one_client_with_a_wrong_clock_proves_nothing() -> None:
 def test_old_reports_of_clients_do_not_count() -> None:
     hands, guard = _guard()
     for number in range(WITNESSES_MIN):
-        guard.witness(f"c{number}", 2_000)
+        guard.witness(f"c{number}", 2_000, ClientKind.CONSUMER)
     hands.pass_ms(61_000)
     assert not guard.check()
 
@@ -149,3 +158,33 @@ async def test_a_store_that_is_read_and_takes_nothing_is_degraded() -> None:
     assert guard.health().state is TimelinesState.DEGRADED
     assert await guard.ask_store(_works) == "done"
     assert guard.health().state is TimelinesState.HEALTHY
+
+
+def test_each_doubt_has_its_kind() -> None:
+    hands, guard = _guard()
+    assert guard.doubts() == frozenset()
+    guard.store_drift(5_000)
+    for number in range(WITNESSES_MIN):
+        guard.witness(f"c{number}", -3_000, ClientKind.CONSUMER)
+    hands.wall_ms += 60_000
+    guard.check()
+    assert guard.doubts() == {Doubt.WALL_CLOCK, Doubt.STORE_CLOCK, Doubt.CLIENT_CLOCKS}
+    assert len(guard.health().reasons) == 3
+
+
+async def test_a_store_that_fails_and_one_that_rejects_writes_have_their_kinds() -> None:
+    async def failing() -> None:
+        raise StoreUnavailable("no")
+
+    async def working() -> None:
+        return
+
+    _, guard = _guard()
+    for _ in range(ERRORS_IN_ROW):
+        with pytest.raises(StoreUnavailable):
+            await guard.ask_store(failing)
+    assert guard.doubts() == {Doubt.STORE_FAILING}
+    while guard.sampling:  # only some operations are tried
+        with suppress(StoreUnavailable):
+            await guard.ask_store(working, reads=True)
+    assert guard.doubts() == {Doubt.STORE_READ_ONLY}

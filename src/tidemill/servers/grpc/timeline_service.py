@@ -28,6 +28,7 @@ from tidemill.timelines.core.timeline import (
     resource_of,
 )
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
+from tidemill.timelines.health import ClientKind
 from tidemill.timelines.lifecycle import settings_from, settings_to
 from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as generated
@@ -257,7 +258,7 @@ class TimelineService(generated.TimelineServiceServicer):
         if request.measured:
             # A user has one voice about the clock, however many connections it opens.
             client = str(call.caller.principal) if call.rights.are_checked else call.peer
-            self._dispatcher.guard.witness(client, request.drift_us / 1_000)
+            self._dispatcher.guard.witness(client, request.drift_us / 1_000, ClientKind.PRODUCER)
         return wire.PingReply(
             sent_us=request.sent_us,
             received_us=received_us,
