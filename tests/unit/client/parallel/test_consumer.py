@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, Retry, TooManyErrors
@@ -80,3 +81,38 @@ def test_no_more_than_max_records_are_received(limit: int | None, left: int) -> 
     made = consumer(max_records=limit)
     made._queue.put([ParallelRecord("orders", 0, offset, None, b"", (), 0) for offset in range(3)])
     assert made._left() == (left if limit else consumer()._left())
+
+
+class Failed:
+    """A message of the client that is an error."""
+
+    def __init__(self, code: int, *, fatal: bool = False) -> None:
+        self._error = KafkaError(code, "the reason", fatal)
+
+    def error(self) -> KafkaError:
+        return self._error
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(
+    ("message", "creates", "halts"),
+    [
+        (Failed(KafkaError.UNKNOWN_TOPIC_OR_PART), "false", True),
+        (Failed(KafkaError.UNKNOWN_TOPIC_OR_PART), "True", False),
+        (Failed(KafkaError._ALL_BROKERS_DOWN), "false", False),
+        (Failed(KafkaError._FATAL, fatal=True), "true", True),
+    ],
+)
+def test_an_error_of_the_client_halts_if_a_retry_cannot_help(message: Failed, creates: str, halts: bool) -> None:
+    made = ParallelConsumer({**CONFIG, "allow.auto.create.topics": creates}, ["orders"])
+    assert list(made._records([message])) == []
+    assert (made._halted is not None) is halts
+    assert not halts or str(made._halted) == "cannot read orders: the reason"
