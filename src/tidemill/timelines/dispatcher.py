@@ -282,7 +282,16 @@ class Dispatcher:
             self.timeline(target)
         outcomes = await self._change(name, dead, RETRIED)
         for target in {one.to for one in dead}:
+            self._future.forget(target)
             self._arrived(target)
+        return outcomes
+
+    async def release(self, name: str, leased: Sequence[TimedMessage]) -> list[CommandOutcome | TimelineError]:
+        """End the leases of consumers, wherever they are connected; the messages are due now."""
+        now_ms = self.clock.now_ms()
+        outcomes = await self.settle(name, [Release(one.seq, one.token, now_ms) for one in leased])
+        self._future.forget(name)
+        self._arrived(name)
         return outcomes
 
     async def span(self, name: str) -> DueSpan | None:
@@ -302,6 +311,7 @@ class Dispatcher:
         with stats.failures(counted_as, len(commands)):
             check_commands(commands, now_ms)
             outcomes = await self.guard.ask_store(lambda: self._store.settle(name, commands, now_ms=now_ms))
+        self._future.forget(name)
         _count(stats, counted_as, outcomes)
         return outcomes
 

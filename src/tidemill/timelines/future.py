@@ -64,6 +64,10 @@ class FutureReader:
             self._answers[key] = now_s, found
             return found
 
+    def forget(self, name: str) -> None:
+        """A person has changed messages of this timeline, and looks at it next."""
+        self._answers = {key: known for key, known in self._answers.items() if key[0] != name}
+
 
 def future_selection(start_ms: int, end_ms: int, status: MessageStatus | None) -> Selection:
     """The messages that are due between two times."""
