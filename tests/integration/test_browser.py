@@ -76,8 +76,8 @@ def test_a_person_logs_in_and_out(page: "Page") -> None:
     page.goto("/")
     assert page.url.endswith("/login")
     log_in(page, ADMIN, PASSWORD)
-    page.get_by_role("cell", name="orders").wait_for()
-    page.reload()
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.goto("/topics")
     assert page.get_by_role("cell", name="orders").count() == 1
     # The style comes from its own path, and nothing else is allowed.
     assert page.evaluate("getComputedStyle(document.querySelector('main')).maxWidth") != "none"

@@ -30,6 +30,7 @@ from tests.support.waiting import eventually
 from tidemill import Message, Timeline
 from tidemill.security.core.peer_token import PeerCall, PeerClaims, PeerStamp, write_peer_token
 from tidemill.security.core.principal import user
+from tidemill.servers.http.console.static import static_path
 from tidemill.servers.http.core.authorization_table import ROUTES
 from tidemill.servers.http.core.route_access import LoginNeed
 from tidemill.testing import Broker
@@ -205,8 +206,9 @@ def test_a_session_begins_and_ends(guarded: GuardedHttp) -> None:
     with guarded.browser() as browser:
         found = browser.log_in("alice", "alice-password")
         assert (found.status_code, found.url.path) == (200, "/")
-        assert "<code>orders</code>" in found.text
-        assert "secret" not in found.text
+        assert "The state of the cluster is shown to users who may DESCRIBE the cluster." in found.text
+        assert "orders" in browser.get("/topics").text
+        assert "secret" not in found.text + browser.get("/topics").text
         assert "alice" in found.text
         assert browser.get("/api/topics").status_code == 200
         assert [each.name for each in browser.cookies.jar] == [_cookie("session", guarded)]
@@ -376,7 +378,7 @@ def test_headers_of_pages(guarded: GuardedHttp) -> None:
         assert "form-action 'self'" in page.headers["content-security-policy"]
         front = browser.log_in("alice", "alice-password")
         topics = browser.get("/api/topics")
-        style = browser.get("/style.css")
+        style = browser.get(static_path("console.css"))
     for answer in (page, front, topics):
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -386,9 +388,11 @@ def test_headers_of_pages(guarded: GuardedHttp) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["x-frame-options"] == "DENY"
     assert "form-action 'none'" in topics.headers["content-security-policy"]
-    assert not re.search(r"<style|<script|\son\w+=|style=", front.text + page.text)
+    assert not re.search(r"<style|<script>|<script (?!src=)|\son\w+=|style=", front.text + page.text)
+    assert "<script" not in page.text, "the login page works without scripts"
+    assert "script-src" not in page.headers["content-security-policy"]
     assert style.headers["content-type"] == "text/css; charset=utf-8"
-    assert style.headers["cache-control"] == "max-age=300"
+    assert style.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
 def test_the_address_of_a_client_cannot_be_forged(guarded: GuardedHttp) -> None:

@@ -195,7 +195,7 @@ class Node:
             await (await self._sql).close()
 
     def facts(self) -> Mapping[str, str]:
-        """Version, addresses and storage of this node, for the front page and the log."""
+        """Version, addresses and storage of this node, for the console and the log."""
         settings = self.settings
         return {
             "version": __version__,
@@ -295,7 +295,7 @@ class Node:
         while True:
             inspection = await asyncio.to_thread(import_module, SECURITY_INSPECTION)
             now = datetime.fromtimestamp(self._times.now_ms() / 1000, UTC)
-            await asyncio.to_thread(inspection.warn_about_certificates, self.settings, now)
+            self.broker.certificates = await asyncio.to_thread(inspection.warn_about_certificates, self.settings, now)
             await asyncio.sleep(CERTIFICATES_S)
 
     async def open(self, broker: BrokerNode) -> ServerAddresses:

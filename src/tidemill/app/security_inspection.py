@@ -13,6 +13,7 @@ from cryptography import x509
 
 from tidemill.app.engine_urls import ENCRYPT_WITH, unverified_engines
 from tidemill.app.exposure import exposed_servers, refusal
+from tidemill.broker.health import CertificateNote
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.listeners import GRPC, HTTP, has_authentication, server_security
 from tidemill.model.security_settings import SecuritySettings
@@ -38,13 +39,16 @@ def security_findings(settings: Settings, now: datetime) -> list[SecurityFinding
     return [_logins(settings), *_certificates(settings, now), *_engines(settings)]
 
 
-def warn_about_certificates(settings: Settings, now: datetime) -> None:
-    """Log the certificates that have expired, or expire soon."""
-    for finding in _certificates(settings, now):
-        if finding.state != "fine":
-            log.warning(
-                "certificate_expires", certificate=finding.check, reason=finding.found, next_step=finding.advice
-            )
+def warn_about_certificates(settings: Settings, now: datetime) -> tuple[CertificateNote, ...]:
+    """Log and return the certificates that have expired, or expire soon."""
+    notes = tuple(
+        CertificateNote(each.check, each.found, each.advice)
+        for each in _certificates(settings, now)
+        if each.state != "fine"
+    )
+    for note in notes:
+        log.warning("certificate_expires", **note._asdict())
+    return notes
 
 
 def _logins(settings: Settings) -> SecurityFinding:

@@ -28,6 +28,7 @@ from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.group_lag_history import lag_source
 from tidemill.broker.health import Readers, own_health, publish, served
+from tidemill.broker.health import CertificateNote, Readers, own_health, publish, served
 from tidemill.broker.history import BrokerHistory, delivery_source
 from tidemill.broker.identity import ProducerIds
 from tidemill.broker.maintenance import BrokerMaintenance
@@ -165,6 +166,8 @@ class BrokerNode:
     cluster_secret: bytes = b""
     timelines: Dispatcher | None = None
     scheduler: Scheduler | None = None
+    certificates: tuple[CertificateNote, ...] = ()
+    """The certificates that need attention, as of the last daily look."""
     _opened: AsyncExitStack = field(default_factory=AsyncExitStack)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _is_stopping: bool = False

@@ -29,6 +29,14 @@ READERS_MAX = 100_000
 log = structlog.get_logger("tidemill.broker")
 
 
+class CertificateNote(NamedTuple):
+    """A certificate of this broker that is damaged, has expired, or expires soon."""
+
+    certificate: str
+    reason: str
+    next_step: str
+
+
 class BrokerHealth(NamedTuple):
     """A state and the reason for it."""
 

@@ -66,7 +66,7 @@ class BrokerHistory:
         self._sources: list[HistorySource] = []
         self._series: dict[str, HistorySeries] = {}
         self._rings: dict[str, SampleRing] = {SAMPLED: SampleRing(SLOTS)}
-        self._sampled_ms = steady_ms()
+        self._began_ms = self._sampled_ms = steady_ms()
 
     def add(self, source: HistorySource) -> None:
         """Sample some more series."""
@@ -75,6 +75,15 @@ class BrokerHistory:
             self._rings[each.name] = SampleRing(SLOTS, each.keys_max)
         self._sources.append(source)
         source.read(SAMPLE_MS / 1000)  # what was counted before is no rate
+
+    @property
+    def last_slot(self) -> int:
+        """The slot of the current time. Brokers sample it a moment after it has begun."""
+        return self._clock_ms() // SAMPLE_MS
+
+    def uptime_s(self) -> float:
+        """The time since this broker was made."""
+        return (self._steady_ms() - self._began_ms) / 1000
 
     def series(self, name: str) -> HistorySeries | None:
         """A series, by its name."""
@@ -98,9 +107,11 @@ class BrokerHistory:
                 self._rings[name].put(slot, {key: each for key, each in values.items() if each or not has_keys})
                 self._rings[name].forget(slot - SLOTS)
 
-    def window(self, names: Sequence[str], slots: int, *, keys: Sequence[str] | None = None) -> HistoryWindow:
-        """The last slots of some series, with all their keys or some of them. Unknown series are left out."""
-        last_slot = self._clock_ms() // SAMPLE_MS
+    def window(
+        self, names: Sequence[str], slots: int, *, last_slot: int | None = None, keys: Sequence[str] | None = None
+    ) -> HistoryWindow:
+        """The slots of some series up to a slot, with all their keys or some of them. Unknown series are left out."""
+        last_slot = self.last_slot if last_slot is None else last_slot
         sampled = self._rings[SAMPLED].values("", last_slot, slots)
         found: dict[str, dict[str, list[float | None]]] = {}
         for name in names:

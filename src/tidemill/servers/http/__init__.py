@@ -1,1 +1,1 @@
-"""The HTTP server: front page, JSON API, SQL, metrics, health."""
+"""The HTTP server: the console, its JSON API, SQL, metrics, health."""

@@ -43,7 +43,7 @@ def status_of(broker: BrokerNode) -> dict[str, Any]:
 def health_of(broker: BrokerNode) -> dict[str, Any]:
     """Return the health: healthy, degraded (a part does not serve) or inactive, the reasons, and all brokers."""
     full = broker.partitions.store.full or broker.partitions.lacks_room
-    reasons = [*_broken_partitions(broker), *([DISK_FULL] if full else []), *broker.partitions.store.missing]
+    reasons = [*broken_partitions(broker), *([DISK_FULL] if full else []), *broker.partitions.store.missing]
     timelines = broker.timelines.health() if broker.timelines is not None else None
     failing = broker.supervisor.reasons()
     clock = None if broker.clock is None else broker.clock.status()
@@ -101,10 +101,10 @@ def unready(broker: BrokerNode) -> list[str]:
 
     With a full disk it can still be read, and coordinates its groups.
     """
-    return [*([] if broker.membership.alive else [NO_MEMBER]), *_broken_partitions(broker)]
+    return [*([] if broker.membership.alive else [NO_MEMBER]), *broken_partitions(broker)]
 
 
-def _broken_partitions(broker: BrokerNode) -> list[str]:
+def broken_partitions(broker: BrokerNode) -> list[str]:
     """Return one line per reason, because a failed disk affects every partition on it."""
     names: dict[str, list[str]] = {}
     for (topic, index), error in sorted(broker.partitions.broken().items()):

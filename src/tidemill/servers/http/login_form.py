@@ -8,11 +8,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tidemill.model.errors import RequestTimedOut, SaslAuthenticationFailed
 from tidemill.security.core.authorization_header import NoLogin
-from tidemill.servers.http.front_page import TOKEN_FIELD
-from tidemill.servers.http.login_page import NAME_FIELD, PASSWORD_FIELD, login_page
+from tidemill.servers.http.console.rendering import render
 from tidemill.servers.http.logins import HttpClient, HttpLogins
 from tidemill.servers.http.responses import FORM_POLICY, problem
 
+TEMPLATE = "login.html"
+NAME_FIELD, PASSWORD_FIELD = "name", "password"
+TOKEN_FIELD = "token"  # noqa: S105 -- the name of a field
+"""The field of a form that has its token against forged requests."""
 FORM_TYPE = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 8 * 1024
 FIELDS_MAX = 8
@@ -63,7 +66,9 @@ class LoginForm:
 
     def _page(self, request: Request, status: int = 200, *, name: str = "", reason: str = "") -> Response:
         token, cookie = self._logins.begin_attempt(request.scope)
-        page = HTMLResponse(login_page(token, name=name, problem=reason), status_code=status, headers=FORM_POLICY)
+        fields = {"name_field": NAME_FIELD, "password_field": PASSWORD_FIELD, "token_field": TOKEN_FIELD}
+        text = render(TEMPLATE, {**fields, "form_token": token, "name": name, "reason": reason})
+        page = HTMLResponse(text, status_code=status, headers=FORM_POLICY)
         page.headers.append("set-cookie", cookie)
         return page
 

@@ -10,7 +10,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tidemill.servers.http.request_origin import is_numeric_or_local
 
 API = "/api/"
-_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action {}; frame-ancestors 'none'"
+_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action {}; frame-ancestors 'none'"
+)
 CONTENT_POLICY = "content-security-policy"
 FORM_POLICY = {CONTENT_POLICY: _POLICY.format("'self'")}
 """The headers of a page with a form."""

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
@@ -53,20 +53,16 @@ from tidemill.servers.http.console.pages import PAGES
 from tidemill.servers.http.console.static import serve_static
 from tidemill.servers.http.core.authorization_table import ROUTES
 from tidemill.servers.http.core.route_access import LoginNeed, RouteAccess
-from tidemill.servers.http.front_page import ROWS_SHOWN_MAX, BrokerFacts, Visitor, front_page
 from tidemill.servers.http.login_form import LoginForm
 from tidemill.servers.http.logins import HttpClient, HttpLogins
 from tidemill.servers.http.request_counts import RequestCounts
 from tidemill.servers.http.request_origin import SAFE_METHODS, AllowedOrigins
-from tidemill.servers.http.responses import FORM_POLICY, SafetyHeaders, login_required, problem
+from tidemill.servers.http.responses import SafetyHeaders, login_required, problem
 from tidemill.servers.http.server import Ask, Tell
 from tidemill.servers.http.sql_api import sql_endpoint, table_endpoint
-from tidemill.servers.http.stylesheet import MEDIA_TYPE as STYLE_TYPE
-from tidemill.servers.http.stylesheet import STYLE
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DETAIL_PARTITION = "partition"
-STYLE_HEADERS = {"cache-control": "max-age=300"}
 REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
 PATH_SHOWN_CHARS = 100
 TOKEN_HEADER = "x-csrf-token"  # noqa: S105 -- the name of a header
@@ -92,26 +88,10 @@ class CallerCheck:
 class Documents:
     """The handlers of pages and documents about the broker."""
 
-    def __init__(self, broker: BrokerNode, facts: Facts, logins: HttpLogins) -> None:
+    def __init__(self, broker: BrokerNode, facts: Facts) -> None:
         self._broker = broker
         self._facts = facts
-        self._logins = logins
         self._metrics = MetricsPage(broker.metrics)
-
-    async def front(self, _: Request, client: HttpClient) -> Response:
-        """`GET /`."""
-        broker, rights = self._broker, client.rights
-        topics = visible_topics(broker, rights)
-        shown = topics_of(broker, rights, topics[:ROWS_SHOWN_MAX])
-        facts = BrokerFacts(self._facts(), health_of(broker), status_of(broker)) if describes_cluster(client) else None
-        page = front_page(
-            facts,
-            shown,
-            timelines_of(broker, rights),
-            topics_left=len(topics) - len(shown),
-            visitor=self._visitor(client),
-        )
-        return HTMLResponse(page, headers=FORM_POLICY if client.session_id else None)
 
     async def metrics(self, request: Request, _: HttpClient) -> Response:
         """`GET /metrics`, with `?detail=partition` also by partition."""
@@ -122,10 +102,6 @@ class Documents:
         by_partition = detail == DETAIL_PARTITION
         text = await self._metrics.text(by_partition=by_partition)
         return Response(text, media_type=METRICS_TYPE)
-
-    async def style(self, _: Request, __: HttpClient) -> Response:
-        """`GET /style.css`."""
-        return Response(STYLE, media_type=STYLE_TYPE, headers=STYLE_HEADERS)
 
     async def live(self, _: Request, __: HttpClient) -> Response:
         """`GET /health/live`."""
@@ -158,12 +134,6 @@ class Documents:
         """`GET /api/timelines`."""
         return JSONResponse({"timelines": timelines_of(self._broker, client.rights)})
 
-    def _visitor(self, client: HttpClient) -> Visitor | None:
-        if not client.has_logged_in:
-            return None
-        token = None if client.session_id is None else self._logins.session_token(client.session_id)
-        return Visitor(client.rights.principal.name, token)
-
 
 def describes_cluster(client: HttpClient) -> bool:
     """Whether the client may see the state of the broker and of the cluster."""
@@ -172,17 +142,15 @@ def describes_cluster(client: HttpClient) -> bool:
 
 def handlers_of(context: ApiContext, tell: Tell, logins: HttpLogins) -> dict[str, Endpoint]:
     """The handler of each route."""
-    documents, form = Documents(context.broker, context.facts, logins), LoginForm(logins)
+    documents, form = Documents(context.broker, context.facts), LoginForm(logins)
     rows = {each.name: each for each in ROUTES}
     return {
         **{name: api_endpoint(rows[name], handler, context) for name, handler in HANDLERS.items()},
         **{name: page_endpoint(rows[name], handler, context, logins) for name, handler in PAGES.items()},
         "GET /static/{name}": serve_static,
-        "GET /": documents.front,
         "GET /login": form.show,
         "POST /login": form.log_in,
         "POST /logout": form.log_out,
-        "GET /style.css": documents.style,
         "GET /metrics": documents.metrics,
         "GET /health": documents.health,
         "GET /health/live": documents.live,

@@ -1,4 +1,4 @@
-"""The HTTP server: the front page, a JSON API, metrics and health, served on the broker's own event loop.
+"""The HTTP server: the console, its JSON API, metrics and health, served on the broker's own event loop.
 
 The address is bound at once. A thread loads the web framework after the broker is ready, and clients that connect
 meanwhile wait in the listen queue. A broker that only serves records should not start slower because of the console.

@@ -9,7 +9,7 @@ from tidemill.servers.http import routes
 from tidemill.servers.http.core.authorization_table import ROUTES
 from tidemill.servers.http.core.route_access import LoginNeed
 
-OPEN = {"GET /login", "POST /login", "GET /style.css", "GET /static/{name}", "GET /health/live"}
+OPEN = {"GET /login", "POST /login", "GET /static/{name}", "GET /health/live"}
 """What a client without a login may use, whatever it is. A new path here needs a reason."""
 
 

@@ -20,21 +20,9 @@ _WHOLE_CLUSTER = RouteRight(Operation.DESCRIBE, _CLUSTER)
 
 ROUTES = (
     *api_routes.ROUTES,
-    RouteAccess(
-        "GET",
-        "/",
-        LoginNeed.LOGIN,
-        (
-            RouteRight(Operation.DESCRIBE, _CLUSTER, "for addresses, numbers and health", is_required=False),
-            _TOPICS,
-            _TIMELINES,
-            _TOPIC_SETTINGS,
-        ),
-    ),
     RouteAccess("GET", "/login", LoginNeed.NONE),
     RouteAccess("POST", "/login", LoginNeed.NONE, has_form=True),
     RouteAccess("POST", "/logout", LoginNeed.OPTIONAL, has_form=True),
-    RouteAccess("GET", "/style.css", LoginNeed.NONE),
     RouteAccess("GET", "/static/{name}", LoginNeed.NONE, note="style and scripts of the console"),
     RouteAccess("GET", "/metrics", LoginNeed.LOGIN, (_WHOLE_CLUSTER,)),
     RouteAccess("GET", "/health", LoginNeed.OPTIONAL, (_DETAILS,)),

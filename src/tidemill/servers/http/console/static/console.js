@@ -284,6 +284,40 @@ window.tidemill = (() => {
     return stop;
   }
 
+  /* Charts: the row of the table under the pointer. */
+
+  function pointed(event) {
+    const chart = event.target.closest?.(".plot .chart[role=img]");
+    const shown = document.querySelector(".readout");
+    const figure = chart?.closest("figure");
+    if (!figure || shown?.parentElement !== figure) {
+      shown?.remove();
+      document.querySelector(".chart .cursor")?.remove();
+    }
+    if (!figure) return;
+    const rows = figure.querySelectorAll("tbody tr");
+    const box = chart.getBoundingClientRect();
+    const at = Math.round(((event.clientX - box.left) / box.width) * (rows.length - 1));
+    const row = rows[Math.min(Math.max(at, 0), rows.length - 1)];
+    if (!row) return;
+    const names = [...figure.querySelectorAll("thead th")].slice(1).map((each) => each.textContent);
+    const [time, ...values] = [...row.cells].map((each) => each.textContent);
+    const text = `${time}  ${values.map((value, number) => `${names[number]} ${value}`).join(", ")}`;
+    const readout = figure.querySelector(".readout") || figure.appendChild(element("output", { class: "readout", "aria-hidden": "true" }));
+    readout.textContent = text;
+    let cursor = chart.querySelector(".cursor");
+    if (!cursor) {
+      cursor = document.createElementNS("http://www.w3.org/2000/svg", "line");
+      cursor.setAttribute("class", "cursor");
+      cursor.setAttribute("y1", "18");
+      cursor.setAttribute("y2", "146");
+      chart.append(cursor);
+    }
+    const place = `${(100 * at) / Math.max(1, rows.length - 1)}%`;
+    cursor.setAttribute("x1", place);
+    cursor.setAttribute("x2", place);
+  }
+
   /* Times. */
 
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
@@ -341,6 +375,7 @@ window.tidemill = (() => {
     document.addEventListener("submit", submitted);
     document.addEventListener("click", clicked);
     document.addEventListener("keydown", pressed);
+    document.addEventListener("pointermove", pointed, { passive: true });
     document.addEventListener("input", (event) => checkConfirmation(event.target.closest("form[data-confirm-text]")));
     // A select or a checkbox with this attribute sends its form at once.
     document.addEventListener("change", (event) => {
