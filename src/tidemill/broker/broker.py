@@ -27,7 +27,6 @@ from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.group_lag_history import lag_source
-from tidemill.broker.health import Readers, own_health, publish, served
 from tidemill.broker.health import CertificateNote, Readers, own_health, publish, served
 from tidemill.broker.history import BrokerHistory, delivery_source
 from tidemill.broker.identity import ProducerIds

@@ -21,7 +21,7 @@ class AttentionItem(Document, frozen=True, kw_only=True):
     next_step: str
 
 
-class Overview(Document, frozen=True, kw_only=True):
+class ClusterOverview(Document, frozen=True, kw_only=True):
     """The whole cluster in one document."""
 
     cluster_id: str

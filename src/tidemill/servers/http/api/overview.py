@@ -16,7 +16,14 @@ from tidemill.servers.http.api.cluster_status import counts_of, read_status
 from tidemill.servers.http.api.group_parts import GROUPS
 from tidemill.servers.http.core.attention import attention
 from tidemill.wire.http.groups import GroupsQuestion
-from tidemill.wire.http.overview import History, HistoryPart, HistoryQuery, HistoryQuestion, HistoryValues, Overview
+from tidemill.wire.http.overview import (
+    ClusterOverview,
+    History,
+    HistoryPart,
+    HistoryQuery,
+    HistoryQuestion,
+    HistoryValues,
+)
 
 GROUPS_LOOKED_AT = 50
 """The groups with the largest lag, among which those are found that are stuck."""
@@ -28,13 +35,13 @@ SERIES = (
 SLOTS_MAX = 400
 
 
-async def read_overview(context: ApiContext, call: ApiCall[None, None]) -> Overview:
+async def read_overview(context: ApiContext, call: ApiCall[None, None]) -> ClusterOverview:
     """`GET /api/v1/overview`."""
     status = await read_status(context, call.rights)
     groups = await context.parts.gather(GROUPS, call.rights, _most_behind())
     reports = [each.report for each in status.brokers if each.report is not None]
     counts = counts_of(context.broker.view.image)
-    return Overview(
+    return ClusterOverview(
         cluster_id=context.broker.cluster_id,
         controller=status.controller,
         brokers=status.brokers,

@@ -11,7 +11,7 @@ from tidemill.servers.http.core.route_access import (
     RouteShapes,
     optional,
 )
-from tidemill.wire.http.overview import History, HistoryQuery, Overview
+from tidemill.wire.http.overview import ClusterOverview, History, HistoryQuery
 
 _WHOLE_CLUSTER = RouteRight(Operation.DESCRIBE, CLUSTER)
 
@@ -31,7 +31,7 @@ ROUTES: tuple[RouteAccess, ...] = (
         "/api/v1/overview",
         LoginNeed.LOGIN,
         (_WHOLE_CLUSTER,),
-        shapes=RouteShapes("Describe the cluster, and what needs attention.", Overview),
+        shapes=RouteShapes("Describe the cluster, and what needs attention.", ClusterOverview),
     ),
     RouteAccess(
         "GET",
