@@ -14,8 +14,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "timelines": ("tests/unit/timelines", "tests/contract/test_timeline_store.py"),
     "transactions": ("tests/unit/transactions", "tests/scenarios/test_transactions.py"),
     "wire": ("tests/unit/wire", "tests/fuzz/test_frames.py"),
+    "wire/http": ("tests/unit/servers/http/api",),
 }
-"""The tests of a package that has more than `tests/unit/<package>`."""
+"""The tests of a package that has more than `tests/unit/<package>`. The longest name counts."""
 
 COMPILED = ("tidemill/records/arrow/", "tidemill/records/header.py")
 """Modules whose values are part of compiled kernels."""
@@ -31,8 +32,9 @@ def is_target(module: PurePosixPath) -> bool:
 
 def package_tests(module: PurePosixPath) -> tuple[str, ...]:
     """Files and folders with the tests of a module's package."""
-    package = module.parts[1]
-    return TESTS.get(package, (f"tests/unit/{package}",))
+    folders = module.parts[1:-1]
+    names = ["/".join(folders[:count]) for count in range(len(folders), 0, -1)]
+    return next((TESTS[name] for name in names if name in TESTS), (f"tests/unit/{folders[0]}",))
 
 
 def is_compiled(module: PurePosixPath) -> bool:

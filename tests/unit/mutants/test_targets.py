@@ -35,9 +35,22 @@ def test_modules_are_chosen_by_pattern(module: str, expected: bool) -> None:
 def test_every_chosen_module_has_tests() -> None:
     modules = [PurePosixPath(file.relative_to(SOURCE)) for file in SOURCE.rglob("*.py")]
     chosen = [module for module in modules if is_target(module)]
-    assert {module.parts[1] for module in chosen} >= set(TESTS), "the table names a package that has no such module"
+    unused = {name for name in TESTS if not any(str(each).startswith(f"tidemill/{name}/") for each in chosen)}
+    assert not unused, "the table names a package that has no such module"
     missing = {place for module in chosen for place in package_tests(module) if not (ROOT / place).exists()}
     assert not missing
+
+
+@pytest.mark.parametrize(
+    ("module", "tests"),
+    [
+        ("tidemill/wire/kafka/produce.py", TESTS["wire"]),
+        ("tidemill/wire/http/groups.py", TESTS["wire/http"]),
+        ("tidemill/clocks/core/doubt.py", ("tests/unit/clocks",)),
+    ],
+)
+def test_the_longest_name_of_a_package_decides_the_tests(module: str, tests: tuple[str, ...]) -> None:
+    assert package_tests(PurePosixPath(module)) == tests
 
 
 def test_tests_of_the_module_run_first(tmp_path: Path) -> None:
