@@ -1,7 +1,7 @@
 """`tidemill group`: lists, describes, resets and deletes consumer groups, with lag in records and seconds."""
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,7 +19,7 @@ from tidemill.cli.durations import duration_ms, moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, say, show, show_json
-from tidemill.cli.topic import offsets_of
+from tidemill.cli.topic import offsets_of, stable_offsets_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -56,8 +56,9 @@ def list_(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = Fa
 def describe(group: Group, bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
     """Show members, assigned partitions, committed offsets and lag.
 
-    The lag in seconds is the age of the oldest record that the group has not read. Both lags are 0 where only
-    transaction markers and compacted offsets are left.
+    The lag counts offsets from the first record that a consumer of committed records can read, as /metrics does. The
+    lag in seconds is the age of that record. Both are 0 where only transaction markers, aborted or compacted records
+    and open transactions are left.
 
     Example: tidemill group describe mailer
     """
@@ -173,15 +174,20 @@ def _lag_rows(
     owners: dict[Place, Any],
 ) -> list[dict[str, Any]]:
     ends: dict[Place, int] = {}
+    stable: dict[Place, int] = {}
     for topic in {topic for topic, _ in places}:
-        _, end = offsets_of(client, topic, [partition for name, partition in places if name == topic])
+        partitions = [partition for name, partition in places if name == topic]
+        _, end = offsets_of(client, topic, partitions)
         ends |= {(topic, partition): offset for partition, offset in end.items()}
-    behind = {place: committed[place] for place in places if place in committed and committed[place] < ends[place]}
-    ages, finished = _ages_s(broker, behind, ends)
+        found = stable_offsets_of(client, topic, partitions)
+        stable |= {(topic, partition): offset for partition, offset in found.items()}
+    behind = {place: committed[place] for place in places if place in committed and committed[place] < stable[place]}
+    unread = _unread(broker, behind)
     rows = []
     for place in places:
         owner, offset = owners.get(place), committed.get(place)
-        lag = None if offset is None else 0 if place in finished else max(0, ends[place] - offset)
+        following = unread.get(place, UnreadRecord(offset or 0, None))
+        lag = None if offset is None else max(0, stable[place] - following.offset)
         rows.append(
             {
                 "topic": place[0],
@@ -189,7 +195,7 @@ def _lag_rows(
                 "committed": offset,
                 "end": ends[place],
                 "lag": lag,
-                "lag_s": 0.0 if lag == 0 else ages.get(place),
+                "lag_s": 0.0 if lag == 0 else following.age_s,
                 "client": owner.client_id if owner else None,
                 "host": owner.host if owner else None,
             },
@@ -197,23 +203,27 @@ def _lag_rows(
     return rows
 
 
-def _ages_s(
-    broker: "KafkaBroker", places: dict[Place, int], ends: dict[Place, int]
-) -> tuple[dict[Place, float], set[Place]]:
-    """The age of the next unread record of each partition, and the partitions in which no record is left.
+class UnreadRecord(NamedTuple):
+    """Where a group continues to read: the first record that it can read, or the end."""
 
-    Reads the first record and commits nothing. No record may be left before the end, because transaction markers and
-    compacted records have offsets too. The records of an open transaction are not readable, so their age is unknown.
+    offset: int
+    age_s: float | None
+
+
+def _unread(broker: "KafkaBroker", places: dict[Place, int]) -> dict[Place, UnreadRecord]:
+    """The next unread record of each partition, as /metrics and SQL compute it.
+
+    Reads the first record and commits nothing. No record may be left before the end, because transaction markers,
+    aborted and compacted records have offsets too. The records of an open transaction cannot be read yet.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     if not places:
-        return {}, set()
+        return {}
     settings = client_settings(broker, **{"group.id": "tidemill-group-describe", "enable.auto.commit": False})
     settings |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True}
     reader = Consumer(settings)
-    ages: dict[Place, float] = {}
-    finished: set[Place] = set()
+    found: dict[Place, UnreadRecord] = {}
     waiting = set(places)
     try:
         reader.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
@@ -229,12 +239,13 @@ def _ages_s(
             waiting.discard(place)
             reader.pause([TopicPartition(*place)])
             if not at_end:
-                ages[place] = round(max(0.0, time.time() - message.timestamp()[1] / 1000), 1)
-            elif message.offset() >= ends[place]:
-                finished.add(place)
+                age_s = round(max(0.0, time.time() - message.timestamp()[1] / 1000), 1)
+                found[place] = UnreadRecord(message.offset(), age_s)
+            else:
+                found[place] = UnreadRecord(message.offset(), None)
     finally:
         reader.close()
-    return ages, finished
+    return found
 
 
 def _places(client: "AdminClient", committed: dict[Place, int], topics: list[str] | None) -> list[Place]:

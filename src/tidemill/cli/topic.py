@@ -307,11 +307,22 @@ def _partition_rows(client: "AdminClient", broker: "KafkaBroker", name: str) -> 
 
 def offsets_of(client: "AdminClient", topic: str, partitions: list[int]) -> tuple[dict[int, int], dict[int, int]]:
     """The start and end offsets of each partition, requested for all at once."""
-    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    def ask(spec: Any) -> dict[int, int]:
-        futures = client.list_offsets({TopicPartition(topic, partition): spec for partition in partitions})
-        return {each.partition: answer(future, f"offsets of {topic}").offset for each, future in futures.items()}
+    earliest = _offsets(client, topic, partitions, OffsetSpec.earliest())
+    return earliest, _offsets(client, topic, partitions, OffsetSpec.latest())
 
-    return ask(OffsetSpec.earliest()), ask(OffsetSpec.latest())
+
+def stable_offsets_of(client: "AdminClient", topic: str, partitions: list[int]) -> dict[int, int]:
+    """The last stable offset of each partition: consumers of committed records can read below it."""
+    from confluent_kafka import IsolationLevel
+    from confluent_kafka.admin import OffsetSpec
+
+    return _offsets(client, topic, partitions, OffsetSpec.latest(), isolation_level=IsolationLevel.READ_COMMITTED)
+
+
+def _offsets(client: "AdminClient", topic: str, partitions: list[int], spec: Any, **options: Any) -> dict[int, int]:
+    from confluent_kafka import TopicPartition
+
+    futures = client.list_offsets({TopicPartition(topic, partition): spec for partition in partitions}, **options)
+    return {each.partition: answer(future, f"offsets of {topic}").offset for each, future in futures.items()}

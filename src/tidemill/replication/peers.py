@@ -147,7 +147,9 @@ async def _next_unread(
         if isinstance(found, KafkaError):
             return None
         end = found.last_stable_offset
-        if not found.records or position.offset >= end:
+        if not found.records:  # nothing, or only a hole, is left
+            return UnreadPosition(max(position.offset, end)), end
+        if position.offset >= end:
             break
         position = unread_in([found.records], found.aborted, position.offset)
         if position.timestamp_ms is not None:

@@ -69,8 +69,8 @@ class PartitionReader:
             if position.offset >= replica.visible_end(committed=True):
                 break
             found = await self.read(position.offset, 1, committed=True)
-            if not found.records:
-                break
+            if not found.records:  # only a hole is left
+                return UnreadPosition(max(position.offset, found.last_stable_offset))
             look = partial(unread_in, found.records, found.aborted, position.offset)
             position = look() if opened_in_place(read_header(found.records[0])) else await run_aside(look)
             if position.timestamp_ms is not None:
