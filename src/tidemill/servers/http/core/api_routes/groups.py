@@ -1,7 +1,7 @@
 """The routes of consumer groups."""
 
 from tidemill.security.core.resources import Operation
-from tidemill.servers.http.core.route_access import GROUP, TOPIC, LoginNeed, RouteAccess, RouteShapes, optional
+from tidemill.servers.http.core.route_access import GROUP, PAGE, TOPIC, LoginNeed, RouteAccess, RouteShapes, optional
 from tidemill.wire.http.groups import (
     DeletedOffsets,
     GroupDescription,
@@ -23,6 +23,20 @@ _COMMITTED = (optional(Operation.READ, GROUP, "for the group"), optional(Operati
 _DELETED = optional(Operation.DELETE, GROUP, "for the group")
 
 ROUTES: tuple[RouteAccess, ...] = (
+    RouteAccess(
+        "GET",
+        "/groups",
+        LoginNeed.LOGIN,
+        (_LISTED, _TOPICS),
+        shapes=RouteShapes("Show the consumer groups.", query=GroupQuery, media_type=PAGE),
+    ),
+    RouteAccess(
+        "GET",
+        "/groups/{name}",
+        LoginNeed.LOGIN,
+        (_SHOWN, _TOPICS),
+        shapes=RouteShapes("Show one consumer group.", query=GroupDescriptionQuery, media_type=PAGE),
+    ),
     RouteAccess(
         "GET",
         "/api/v1/groups",
