@@ -70,6 +70,7 @@ def test_every_step_of_messages_and_leases_is_counted(store: str) -> None:
         found = scraped(broker.http)
         check_counts(found)
         check_storage(found, store)
+        check_requests(found)
         work.close()
 
 
@@ -100,6 +101,28 @@ def check_counts(found: Mapping[str, float]) -> None:
     assert waiting(found) == [0, 0, 0, 2, 2]
     assert of_line(found, "tidemill_timeline_consumers") == 1
     assert found['tidemill_timeline_commands_total{op="created"}'] == 1
+
+
+def check_requests(found: Mapping[str, float]) -> None:
+    """Each operation in the stream of the consumer, and each call of the producer."""
+    counts = {
+        key.removeprefix('tidemill_requests_total{api="TimelineService/').removesuffix('",server="grpc"}'): value
+        for key, value in found.items()
+        if key.startswith('tidemill_requests_total{api="TimelineService/') and value
+    }
+    assert {name: counts[name] for name in ("Schedule", "Cancel", "Move", "CreateTimeline")} == {
+        "Schedule": 3,
+        "Cancel": 3,
+        "Move": 1,
+        "CreateTimeline": 1,
+    }
+    operations = {name: count for name, count in counts.items() if name.startswith("Work.")}
+    assert operations == {"Work.Complete": 3, "Work.Release": 1, "Work.Extend": 1}
+    labels = 'api="TimelineService/Work.Complete",error="StaleLease",server="grpc"'
+    assert found[f"tidemill_request_errors_total{{{labels}}}"] == 1
+    for kind in ("producer", "consumer"):
+        assert found[f'tidemill_channels{{server="grpc",type="{kind}"}}'] == 1
+        assert found[f'tidemill_channel_errors_total{{server="grpc",type="{kind}"}}'] == 0
 
 
 def check_storage(found: Mapping[str, float], store: str) -> None:

@@ -4,7 +4,6 @@ A part of the broker counts in plain attributes. It makes these values only when
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,10 +35,11 @@ class Histogram:
         self.total += value
         self.largest = max(self.largest, value)
 
-    def add_all(self, values: Sequence[float]) -> None:
-        """Count some values."""
-        for value in values:
-            self.add(value)
+    def add_equal(self, value: float, count: int) -> None:
+        """Count a value so many times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
+        self.largest = max(self.largest, value)
 
 
 class NetworkTraffic:

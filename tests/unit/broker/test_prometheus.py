@@ -119,7 +119,10 @@ def test_numbers_are_written_as_prometheus_reads_them(value: float, text: str) -
 
 def test_a_histogram_and_a_counter_keep_their_types() -> None:
     delays = Histogram((0.1, 1.0))
-    delays.add_all([0.05, 0.1, 0.5, 7.0])
+    delays.add(0.05)
+    delays.add_equal(0.1, 1)
+    delays.add(0.5)
+    delays.add(7.0)
     label = (("kind", "x"),)
     text = text_of(
         [

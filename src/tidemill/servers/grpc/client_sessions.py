@@ -7,6 +7,7 @@ bounded; the least recently used one is dropped first.
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 
 from tidemill.model.timeline_errors import BadHandshake, UnknownSession
 from tidemill.security.core.principal import Principal
@@ -21,9 +22,11 @@ SESSIONS_MAX = 10_000
 SESSIONS_SHARE_MAX = 1_000
 """A principal with this many sessions loses its own first, so that it cannot drop those of others."""
 IN_FLIGHT_DEFAULT = 100
+ACTIVE_S = 60.0
+"""How long after its last call a producer counts as active."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClientSession:
     """One client of one timeline. Only the principal that has opened a session can use it."""
 
@@ -31,6 +34,7 @@ class ClientSession:
     timeline: str
     group: str
     terms: ConsumerTerms | None
+    used_s: float = 0.0
 
 
 CONSUMES = {wire.ROLE_PRODUCER: False, wire.ROLE_CONSUMER: True}
@@ -39,8 +43,9 @@ CONSUMES = {wire.ROLE_PRODUCER: False, wire.ROLE_CONSUMER: True}
 class ClientSessions:
     """The sessions of a broker, the most recently used last."""
 
-    def __init__(self, new_id: Callable[[], str]) -> None:
+    def __init__(self, new_id: Callable[[], str], clock_s: Callable[[], float] = monotonic) -> None:
         self._new_id = new_id
+        self._clock_s = clock_s
         self._sessions: OrderedDict[str, ClientSession] = OrderedDict()
 
     def open(self, principal: Principal, request: wire.HandshakeRequest) -> str:
@@ -53,6 +58,7 @@ class ClientSessions:
             session = ClientSession(principal, request.timeline, request.id, None)
         self._make_room(principal)
         session_id = self._new_id()
+        session.used_s = self._clock_s()
         self._sessions[session_id] = session
         return session_id
 
@@ -75,7 +81,17 @@ class ClientSessions:
         if session is None or session.principal != principal:
             raise UnknownSession
         self._sessions.move_to_end(session_id)
+        session.used_s = self._clock_s()
         return session
+
+    def producers(self) -> int:
+        """The number of producers that have used their sessions recently."""
+        oldest_s, count = self._clock_s() - ACTIVE_S, 0
+        for session in reversed(self._sessions.values()):
+            if session.used_s < oldest_s:
+                break
+            count += session.terms is None
+        return count
 
     def consumer(self, principal: Principal, session_id: str) -> tuple[str, ConsumerTerms]:
         """Return the timeline and the terms of a consumer."""

@@ -5,15 +5,17 @@ Method names are those of the schema. This module makes no decisions. It checks 
 """
 
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import accumulate
+from typing import TypeVar
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import BadDueTime, BatchTooLarge
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.grpc.call import GrpcCall
+from tidemill.servers.grpc.channel_counts import CONSUMER, PRODUCER, ChannelCounts
 from tidemill.servers.grpc.client_sessions import CONSUMES, ClientSession, ClientSessions
 from tidemill.servers.grpc.error_status import answered, meaning, refuse
 from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
@@ -43,6 +45,7 @@ STATUSES = {
     wire.STATUS_LEASED: MessageStatus.LEASED,
 }
 SELECTED = {wire.STATUS_ANY: None, **STATUSES}
+Reply = TypeVar("Reply")
 STATUS_NUMBERS = {status: number for number, status in STATUSES.items()}
 
 
@@ -54,6 +57,8 @@ class TimelineService(generated.TimelineServiceServicer):
         self._dispatcher = dispatcher
         self._tracer = None if broker.tracer is None else broker.tracer.timelines
         self._sessions = ClientSessions(lambda: secrets.token_hex(16))
+        self._counts = ChannelCounts(broker.metrics)
+        broker.metrics.sources.append(self._counts.readings(self._sessions.producers))
 
     async def Handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:  # noqa: N802
         """Open a session for a producer or a consumer."""
@@ -156,7 +161,14 @@ class TimelineService(generated.TimelineServiceServicer):
 
     async def Schedule(self, request: wire.ScheduleRequest, call: GrpcCall) -> wire.ScheduleReply:  # noqa: N802
         """Schedule messages."""
-        return await answered(call, lambda: self._schedule(request, call))
+        return await self._of_producer(call, lambda: self._schedule(request, call))
+
+    async def _of_producer(self, call: GrpcCall, work: Callable[[], Awaitable[Reply]]) -> Reply:
+        async def counted() -> Reply:
+            with self._counts.failures(PRODUCER):
+                return await work()
+
+        return await answered(call, counted)
 
     def _producer(self, session_id: str, call: GrpcCall) -> ClientSession:
         """The session of a producer, if it is the client's and the client may still write."""
@@ -192,7 +204,7 @@ class TimelineService(generated.TimelineServiceServicer):
                 request.ids, await self._dispatcher.cancel(session.timeline, request.ids, group=session.group)
             )
 
-        return await answered(call, cancel)
+        return await self._of_producer(call, cancel)
 
     async def Move(self, request: wire.MoveRequest, call: GrpcCall) -> wire.OutcomesReply:  # noqa: N802
         """Change the due times of messages."""
@@ -204,14 +216,16 @@ class TimelineService(generated.TimelineServiceServicer):
             outcomes = await self._dispatcher.move(session.timeline, request.ids, request.due_ms, group=session.group)
             return _outcomes(request.ids, outcomes)
 
-        return await answered(call, move)
+        return await self._of_producer(call, move)
 
     async def Work(self, requests: AsyncIterator[wire.WorkUp], call: GrpcCall) -> AsyncIterator[wire.WorkDown]:  # noqa: N802
         """Lease messages as they fall due."""
+        stream = work(self._dispatcher, self._sessions, requests, call, self._counts, self._tracer)
         try:
-            async with aclosing(work(self._dispatcher, self._sessions, requests, call, self._tracer)) as downs:
-                async for down in downs:
-                    yield down
+            with self._counts.failures(CONSUMER):
+                async with aclosing(stream) as downs:
+                    async for down in downs:
+                        yield down
         except TidemillError as error:
             await refuse(call, error)
 

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from itertools import islice
+from time import perf_counter
 from typing import Any
 
 import structlog
@@ -18,6 +19,7 @@ from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, StoreUnavailable, TimelineError
 from tidemill.security.core.resources import Operation
 from tidemill.servers.grpc.call import GrpcCall
+from tidemill.servers.grpc.channel_counts import ChannelCounts
 from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.servers.grpc.error_status import UNEXPECTED
 from tidemill.timelines.consumer import Granted, TimelineConsumer
@@ -44,14 +46,23 @@ log = structlog.get_logger("tidemill.grpc")
 class WorkStream:
     """One consumer's stream, from its start to its end."""
 
-    def __init__(self, dispatcher: Dispatcher, timeline: str, consumer_id: str, tracer: TimelineTracer | None) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        timeline: str,
+        consumer_id: str,
+        counts: ChannelCounts,
+        tracer: TimelineTracer | None,
+    ) -> None:
+        self._counts = counts
         self._consumer_id = consumer_id
         self._tracer = tracer
         self._dispatcher = dispatcher
         self._timeline = timeline
         self._outbox: deque[wire.WorkDown] = deque()
         self._ready = asyncio.Event()
-        self._operations: deque[wire.Operations] = deque()
+        self._operations: deque[tuple[wire.Operations, float]] = deque()
+        """Batches, and when they were received."""
         self._to_settle = asyncio.Event()
         self._room = asyncio.Semaphore(BATCHES_WAITING_MAX)
         self._ended = False
@@ -147,7 +158,7 @@ class WorkStream:
         if not ACTIONS.issuperset(one.action for one in batch.operations):
             raise TimelineError("an operation must be complete, release or extend; check the client's version")
         await self._room.acquire()
-        self._operations.append(batch)
+        self._operations.append((batch, perf_counter()))
         self._to_settle.set()
 
     async def settle(self) -> None:
@@ -167,12 +178,12 @@ class WorkStream:
     async def _settle_some(self) -> int:
         """Settle the waiting batches and return the number of their operations."""
         batches = [self._operations.popleft()]
-        count = len(batches[0].operations)
-        while self._operations and count + len(self._operations[0].operations) <= SETTLE_MAX:
+        count = len(batches[0][0].operations)
+        while self._operations and count + len(self._operations[0][0].operations) <= SETTLE_MAX:
             batches.append(self._operations.popleft())
-            count += len(batches[-1].operations)
+            count += len(batches[-1][0].operations)
         now_ms = self._dispatcher.clock.now_ms()
-        commands = [_command(one, now_ms) for batch in batches for one in batch.operations]
+        commands = [_command(one, now_ms) for batch, _ in batches for one in batch.operations]
         try:
             results: Sequence[CommandOutcome | TimelineError] = await self._dispatcher.settle(self._timeline, commands)
         except TimelineError as error:
@@ -180,10 +191,11 @@ class WorkStream:
         if self._tracer is not None:
             self._trace_outcomes(self._tracer, commands, results)
         answers = iter(zip(commands, results, strict=True))
-        for batch in batches:
+        for batch, received_s in batches:
             self._room.release()
-            outcomes = _outcomes(batch.number, list(islice(answers, len(batch.operations))))
-            self._send(wire.WorkDown(outcomes=outcomes))
+            settled = list(islice(answers, len(batch.operations)))
+            self._send(wire.WorkDown(outcomes=_outcomes(batch.number, settled)))
+            self._counts.settled(settled, received_s)
         return count
 
     def _trace_outcomes(
@@ -227,6 +239,7 @@ async def work(
     sessions: ClientSessions,
     ups: AsyncIterator[wire.WorkUp],
     call: GrpcCall,
+    counts: ChannelCounts,
     tracer: TimelineTracer | None = None,
 ) -> AsyncGenerator[wire.WorkDown, None]:
     """Serve one consumer's stream."""
@@ -238,12 +251,13 @@ async def work(
         raise BadHandshake("the first message of a stream must be its start")
     timeline, terms = sessions.consumer(call.caller.principal, first.start.session)
     call.rights.check_topic(Operation.READ, resource_of(timeline))
-    stream = WorkStream(dispatcher, timeline, terms.id, tracer)
+    stream = WorkStream(dispatcher, timeline, terms.id, counts, tracer)
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
     tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping(call))]
     try:
-        async for down in stream.downs():
-            yield down
+        with counts.consuming():
+            async for down in stream.downs():
+                yield down
     finally:
         dispatcher.detach(timeline, consumer)
         for task in tasks:

@@ -53,11 +53,14 @@ class ListenerMetrics:
         ):
             labels = (("server", "kafka"), ("type", kind))
             yield Gauge(
-                "tidemill_channels", "Connections of clients that have produced or fetched records.", count, labels
+                "tidemill_channels",
+                "Kafka connections and gRPC sessions of clients that produce or consume.",
+                count,
+                labels,
             )
             yield CounterReading(
                 "tidemill_channel_errors",
-                "Connections of producers and consumers that were closed because of an invalid request or login.",
+                "Kafka connections closed for an invalid request or login; gRPC calls of such clients that failed.",
                 self._failed[kind],
                 labels,
             )

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tidemill.broker.metrics import BrokerMetrics
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.security.core.principal import ANONYMOUS
 from tidemill.servers.grpc.call import Caller
+from tidemill.servers.grpc.channel_counts import ChannelCounts
 from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.servers.grpc.work_stream import work
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -52,7 +54,7 @@ async def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
 
     async def consume() -> None:
         async with asyncio.timeout(LIMIT_S):
-            async for _ in work(Failing(), sessions, ups("s"), call):  # type: ignore[arg-type]
+            async for _ in work(Failing(), sessions, ups("s"), call, ChannelCounts(BrokerMetrics())):  # type: ignore[arg-type]
                 pass
 
     with pytest.raises(StoreUnavailable, match="unexpected error"):
