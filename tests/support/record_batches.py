@@ -2,8 +2,9 @@
 
 from hypothesis import strategies as st
 
-from tidemill.records.build import NewRecord
+from tidemill.records.build import NewRecord, build_batch, varint
 from tidemill.records.compression import Codec
+from tidemill.records.header import HEADER, HEADER_SIZE, read_header
 
 NOW_MS = 1_700_000_000_000
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
@@ -20,3 +21,38 @@ new_records = st.lists(st.builds(NewRecord, contents, contents, headers, timesta
 def sample(count: int = 3) -> list[NewRecord]:
     """Plain records: `k0`, `k1`, ... one millisecond apart."""
     return [NewRecord(b"k%d" % i, b"value %d" % i, (("h", b"%d" % i),), NOW_MS + i) for i in range(count)]
+
+
+def raw_batch(payload: bytes, count: int, **fields: int) -> bytes:
+    """A batch around any payload, whose header may be false."""
+    header = read_header(build_batch(sample(1)))._replace(
+        length=HEADER_SIZE - 12 + len(payload), count=count, last_offset_delta=max(count - 1, 0)
+    )
+    return HEADER.pack(*header._replace(**fields)) + payload
+
+
+GOOD = b"\x00\x00\x00\x02k\x02v\x00"  # attributes, two deltas, key, value, no headers
+FALSE_RECORDS = {
+    "more records than there are": (varint(len(GOOD)) + GOOD, 2),
+    "fewer records than there are": ((varint(len(GOOD)) + GOOD) * 2, 0),
+    "two billion records": (varint(len(GOOD)) + GOOD, 2**31 - 1),
+    "a record longer than its parts": (varint(len(GOOD) + 1) + GOOD + b"\x00", 1),
+    "a record shorter than its parts": (varint(len(GOOD) - 1) + GOOD, 1),
+    "a record longer than the batch": (varint(10**9) + GOOD, 1),
+    "a record of negative length": (varint(-3) + GOOD, 1),
+    "a key beyond the batch": (varint(8) + b"\x00\x00\x00" + varint(2**40) + b"\x00\x00", 1),
+    "a key of length -2": (varint(8) + b"\x00\x00\x00\x03\x02v\x00\x00", 1),
+    "a value of length -2": (varint(7) + b"\x00\x00\x00\x02k\x03\x00", 1),
+    "a value beyond the batch": (varint(7) + b"\x00\x00\x00\x02k\x7e\x00", 1),
+    "a negative count of headers": (varint(8) + GOOD[:-1] + b"\x03", 1),
+    "a count of headers of -1": (varint(8) + GOOD[:-1] + b"\x01", 1),
+    "a huge count of headers": (varint(12) + GOOD[:-1] + varint(2**30), 1),
+    "a header without key": (varint(10) + GOOD[:-1] + b"\x02\x01\x00", 1),
+    "a header value of length -2": (varint(10) + GOOD[:-1] + b"\x02\x00\x03", 1),
+    "a negative offset delta": (varint(8) + b"\x00\x00\x01" + GOOD[3:], 1),
+    "an offset delta beyond the last": (varint(8) + b"\x00\x00\x02" + GOOD[3:], 1),
+    "the same offset twice": ((varint(len(GOOD)) + GOOD) * 2, 2),
+    "a time beyond 64 bits": (varint(17) + b"\x00" + varint(2**63 - 1) + GOOD[2:], 1),
+    "nothing at all": (b"", 1),
+}
+"""Payloads with a false length, count, offset or time, and the count of records that the header states."""

@@ -15,13 +15,13 @@ from kio.records.schema import Record as KioRecord
 from kio.records.schema import RecordHeader as KioHeader
 from kio.records.writers import write_new_batch as kio_write_batch
 from kio.static.primitive import i8, i16, i32, i64
-from tests.support.record_batches import NOW_MS, new_records, sample
+from tests.support.record_batches import FALSE_RECORDS, GOOD, NOW_MS, new_records, raw_batch, sample
 from tests.unit.records.kafka_python import KafkaPythonBatch, KafkaPythonBuilder
 
 from tidemill.model.errors import CorruptMessage, UnsupportedCompressionType
 from tidemill.records.build import NewRecord, build_batch, varint
 from tidemill.records.compression import Codec
-from tidemill.records.header import HEADER, HEADER_SIZE, check_crc, read_header, stamp_append_time
+from tidemill.records.header import HEADER_SIZE, check_crc, read_header, stamp_append_time
 from tidemill.records.incremental_compression import compress
 from tidemill.records.read import read_records, read_varint
 from tidemill.records.record import Record
@@ -38,14 +38,6 @@ def placed(records: list[NewRecord], base_offset: int = 0) -> list[Record]:
         Record(base_offset + i, record.timestamp, record.key, record.value, record.headers)
         for i, record in enumerate(records)
     ]
-
-
-def raw_batch(payload: bytes, count: int, **fields: int) -> bytes:
-    """A batch around any payload, whose header may lie."""
-    header = read_header(build_batch(sample(1)))._replace(
-        length=HEADER_SIZE - 12 + len(payload), count=count, last_offset_delta=max(count - 1, 0)
-    )
-    return HEADER.pack(*header._replace(**fields)) + payload
 
 
 @settings(max_examples=60, deadline=None)
@@ -165,36 +157,10 @@ def test_header_keys_that_are_not_text_are_replaced() -> None:
     assert record.headers == (("\ufffd\ufffd", None),)
 
 
-GOOD = b"\x00\x00\x00\x02k\x02v\x00"  # attributes, two deltas, key, value, no headers
-LIES = {
-    "more records than there are": (varint(len(GOOD)) + GOOD, 2),
-    "fewer records than there are": ((varint(len(GOOD)) + GOOD) * 2, 0),
-    "two billion records": (varint(len(GOOD)) + GOOD, 2**31 - 1),
-    "a record longer than its parts": (varint(len(GOOD) + 1) + GOOD + b"\x00", 1),
-    "a record shorter than its parts": (varint(len(GOOD) - 1) + GOOD, 1),
-    "a record longer than the batch": (varint(10**9) + GOOD, 1),
-    "a record of negative length": (varint(-3) + GOOD, 1),
-    "a key beyond the batch": (varint(8) + b"\x00\x00\x00" + varint(2**40) + b"\x00\x00", 1),
-    "a key of length -2": (varint(8) + b"\x00\x00\x00\x03\x02v\x00\x00", 1),
-    "a value of length -2": (varint(7) + b"\x00\x00\x00\x02k\x03\x00", 1),
-    "a value beyond the batch": (varint(7) + b"\x00\x00\x00\x02k\x7e\x00", 1),
-    "a negative count of headers": (varint(8) + GOOD[:-1] + b"\x03", 1),
-    "a count of headers of -1": (varint(8) + GOOD[:-1] + b"\x01", 1),
-    "a huge count of headers": (varint(12) + GOOD[:-1] + varint(2**30), 1),
-    "a header without key": (varint(10) + GOOD[:-1] + b"\x02\x01\x00", 1),
-    "a header value of length -2": (varint(10) + GOOD[:-1] + b"\x02\x00\x03", 1),
-    "a negative offset delta": (varint(8) + b"\x00\x00\x01" + GOOD[3:], 1),
-    "an offset delta beyond the last": (varint(8) + b"\x00\x00\x02" + GOOD[3:], 1),
-    "the same offset twice": ((varint(len(GOOD)) + GOOD) * 2, 2),
-    "a time beyond 64 bits": (varint(17) + b"\x00" + varint(2**63 - 1) + GOOD[2:], 1),
-    "nothing at all": (b"", 1),
-}
-
-
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("name", FALSE_RECORDS)
 @pytest.mark.parametrize("codec", Codec)
 def test_false_lengths_and_counts_are_corrupt(name: str, codec: Codec) -> None:
-    payload, count = LIES[name]
+    payload, count = FALSE_RECORDS[name]
     with pytest.raises(CorruptMessage):
         list(read_records(raw_batch(compress(codec, payload), count, attributes=int(codec))))
 

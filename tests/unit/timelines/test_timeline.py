@@ -18,6 +18,7 @@ from tidemill.timelines.core.timeline import (
     check_name,
     refuse_followed,
     refuse_kept,
+    resource_of,
 )
 
 LIMITS = [
@@ -95,3 +96,19 @@ def test_settings_are_read_as_they_were_written() -> None:
 def test_attempts_end_only_where_they_are_limited() -> None:
     assert not TimelineSettings().exhausted(1_000)
     assert [TimelineSettings(max_attempts=2).exhausted(attempts) for attempts in (1, 2, 3)] == [False, True, True]
+
+
+def test_settings_are_stored_as_json_with_their_defaults() -> None:
+    assert TimelineSettings().to_json() == (
+        '{"body_bytes_max": 1048576, "dead_letter": "", "dealer": "racks", "lease_ms": 30000, "max_attempts": 0, '
+        '"window_ms": 10000}'
+    )
+    assert TimelineSettings.from_json("{}") == TimelineSettings()
+
+
+@pytest.mark.parametrize(
+    ("timeline", "topic"),
+    [("orders", "orders"), ("__schedule.orders", "orders"), ("__waiting.orders", "orders"), ("a.__waiting.b",) * 2],
+)
+def test_a_timeline_of_a_topic_is_protected_by_the_acls_of_the_topic(timeline: str, topic: str) -> None:
+    assert resource_of(timeline) == topic

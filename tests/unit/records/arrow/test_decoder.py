@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.record_batches import NOW_MS, new_records, sample
+from tests.support.record_batches import FALSE_RECORDS, NOW_MS, new_records, raw_batch, sample
 from tests.unit.records.arrow.both_kernels import KERNELS, both, decoded, row_of, rows_of
 
 from tidemill.model.errors import CorruptMessage, KafkaError, UnreadableBatch
@@ -168,6 +168,16 @@ def test_impossible_counts_and_offsets_are_refused(kernels: str) -> None:
     ):
         with pytest.raises(CorruptMessage):
             decoded(kernels, wrap(wrong, payload))
+
+
+@both
+@pytest.mark.parametrize("name", [name for name, (_, count) in FALSE_RECORDS.items() if count])  # else not opened
+def test_false_lengths_and_counts_are_refused(kernels: str, name: str) -> None:
+    payload, count = FALSE_RECORDS[name]
+    batch = bytearray(raw_batch(payload, count))
+    seal(batch, 0, len(batch))
+    with pytest.raises(CorruptMessage):
+        decoded(kernels, batch)
 
 
 def outcome(kernels: str, buffer: bytes) -> pa.Table | str:

@@ -29,7 +29,7 @@ def test_the_first_rule_that_applies_makes_the_name(rules: str, name: str) -> No
 
 
 def test_a_pattern_matches_the_whole_subject() -> None:
-    with pytest.raises(SaslAuthenticationFailed, match=r"no rule of ssl\.principal\.mapping\.rules applies to 'CN=Alice"):
+    with pytest.raises(SaslAuthenticationFailed, match=r"^no rule of .* applies to 'CN=Alice"):
         apply_rules(parse_rules("RULE:CN=Alice/admin/"), ALICE)
 
 
