@@ -121,9 +121,9 @@ async def test_a_claim_does_not_lease_what_another_has_leased_since_it_was_seen(
         (writes._CLAIMED, (1, [1])),
         (writes._OURS_TO_CHANGE, (1, [1], [NOW])),
         (writes._DELETE, (1, [1], [NOW])),
-        (writes._MOVE_DEAD, (1, 1, NOW, 2, "dead")),
+        (writes._MOVE_AWAY, (1, 1, NOW, 2, "dead")),
     ],
-    ids=["first-leases", "completions", "claims", "states", "removals", "burials"],
+    ids=["first-leases", "completions", "claims", "states", "removals", "moves"],
 )
 async def test_messages_are_looked_up_by_their_place_also_where_there_were_none_when_the_server_counted(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, statement: str, values: tuple[object, ...]

@@ -186,7 +186,7 @@ def _lag_rows(
     rows = []
     for place in places:
         owner, offset = owners.get(place), committed.get(place)
-        following = unread.get(place, UnreadRecord(offset or 0, None))
+        following = unread.get(place, UnreadOffset(offset or 0, None))
         lag = None if offset is None else max(0, stable[place] - following.offset)
         rows.append(
             {
@@ -203,14 +203,14 @@ def _lag_rows(
     return rows
 
 
-class UnreadRecord(NamedTuple):
+class UnreadOffset(NamedTuple):
     """Where a group continues to read: the first record that it can read, or the end."""
 
     offset: int
     age_s: float | None
 
 
-def _unread(broker: "KafkaBroker", places: dict[Place, int]) -> dict[Place, UnreadRecord]:
+def _unread(broker: "KafkaBroker", places: dict[Place, int]) -> dict[Place, UnreadOffset]:
     """The next unread record of each partition, as /metrics and SQL compute it.
 
     Reads the first record and commits nothing. No record may be left before the end, because transaction markers,
@@ -223,7 +223,7 @@ def _unread(broker: "KafkaBroker", places: dict[Place, int]) -> dict[Place, Unre
     settings = client_settings(broker, **{"group.id": "tidemill-group-describe", "enable.auto.commit": False})
     settings |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True}
     reader = Consumer(settings)
-    found: dict[Place, UnreadRecord] = {}
+    found: dict[Place, UnreadOffset] = {}
     waiting = set(places)
     try:
         reader.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
@@ -240,9 +240,9 @@ def _unread(broker: "KafkaBroker", places: dict[Place, int]) -> dict[Place, Unre
             reader.pause([TopicPartition(*place)])
             if not at_end:
                 age_s = round(max(0.0, time.time() - message.timestamp()[1] / 1000), 1)
-                found[place] = UnreadRecord(message.offset(), age_s)
+                found[place] = UnreadOffset(message.offset(), age_s)
             else:
-                found[place] = UnreadRecord(message.offset(), None)
+                found[place] = UnreadOffset(message.offset(), None)
     finally:
         reader.close()
     return found

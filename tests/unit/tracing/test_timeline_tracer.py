@@ -77,7 +77,7 @@ def test_a_release_keeps_the_trace(timeline: TracedTimeline) -> None:
     ]
 
 
-def test_nothing_is_remembered_without_a_sampled_trace(timeline: TracedTimeline) -> None:
+def test_a_trace_that_is_not_sampled_is_not_remembered(timeline: TracedTimeline) -> None:
     timeline.tracer.scheduled("t", None, ["a"], 0)
     timeline.tracer.scheduled("t", CONTEXT._replace(is_sampled=False), ["a"], 0)
     timeline.tracer.scheduled("t", CONTEXT, [], 0)

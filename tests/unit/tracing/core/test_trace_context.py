@@ -63,7 +63,7 @@ def test_no_input_is_an_error(value: bytes | str) -> None:
 
 
 @given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.booleans())
-def test_what_is_written_is_read(trace_id: int, span_id: int, is_sampled: bool) -> None:
+def test_a_formatted_context_is_parsed_back(trace_id: int, span_id: int, is_sampled: bool) -> None:
     context = TraceContext(trace_id, span_id, is_sampled)
     assert parse_traceparent(format_traceparent(context)) == context
 
