@@ -21,6 +21,7 @@ from tests.support.doc_pages import (
 )
 from tests.support.doc_reader import follow_page
 
+from tidemill.model.metric_labels import USED_NAMES
 from tidemill.testing import Broker
 
 PAGES = pages()
@@ -75,6 +76,12 @@ def test_the_reference_is_what_the_tables_say() -> None:
     generate = _generator()
     stale = [name for name, make in generate.PAGES.items() if (generate.FOLDER / name).read_text() != make()]
     assert stale == [], "run: python docs/reference/generate.py"
+
+
+def test_labels_of_settings_cannot_have_the_name_of_a_label_of_a_metric() -> None:
+    generate = _generator()
+    labels = {label for each in generate.broker_metrics(generate.SOURCE) for label in each.labels}
+    assert labels - USED_NAMES == set()
 
 
 def _generator() -> Any:

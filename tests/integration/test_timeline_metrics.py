@@ -4,6 +4,8 @@ import time
 from collections.abc import Mapping
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.metrics import scraped
 from tests.support.waiting import eventually
 
@@ -12,6 +14,7 @@ from tidemill.model import timeline_errors as errors
 from tidemill.testing import Broker
 
 HOUR_S = 3_600.0
+WAIT_S = 30.0
 HOUR_MS = 3_600_000
 
 
@@ -157,3 +160,28 @@ def test_available_messages_are_right_after_a_restart() -> None:
         assert of_line(found, "tidemill_timeline_available_messages") == 5
         assert of_line(found, "tidemill_timeline_active_leases") == 2
         assert waiting(found) == [0, 0, 0, 4, 4]
+
+
+def test_scheduled_records_are_counted_by_their_topic() -> None:
+    with Broker(flags={"timelines": "memory:"}) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        topic = NewTopic("reminders", 1, 1, config={"tidemill.schedule.enable": "true"})
+        admin.create_topics([topic])["reminders"].result(WAIT_S)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for delay_ms in (HOUR_MS, HOUR_MS, 3 * HOUR_MS):
+            producer.produce("reminders", b"tea", headers={"tidemill-delay-ms": str(delay_ms)})
+        producer.produce("reminders", b"old", headers={"tidemill-deliver-at": "1000"})
+        assert producer.flush(WAIT_S) == 0
+        delivered = 'tidemill_scheduled_records_delivered_total{topic="reminders"}'
+        eventually(lambda: scraped(broker.http).get(delivered) == 1)
+        broker.advance(1.5 * HOUR_S)
+        eventually(lambda: scraped(broker.http)[delivered] == 3)
+        found = scraped(broker.http)
+        assert found['tidemill_scheduled_records_waiting{topic="reminders"}'] == 1
+        assert found['tidemill_scheduled_records_late{topic="reminders"}'] == 0
+        assert found['tidemill_scheduled_records_dropped_total{topic="reminders"}'] == 0
+        assert found['tidemill_scheduled_delivery_failures_total{topic="reminders"}'] == 0
+        assert found['tidemill_scheduled_lateness_seconds_count{topic="reminders"}'] == 2  # one was due in 1970
+        assert found['tidemill_timeline_past_due_messages_total{timeline="__schedule.reminders"}'] == 1
+        admin.delete_topics(["reminders"])["reminders"].result(WAIT_S)
+        eventually(lambda: not [key for key in scraped(broker.http) if "reminders" in key])

@@ -33,6 +33,7 @@ from tidemill.broker.identity import ProducerIds
 from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.partitions import Partitions, PartitionStore
+from tidemill.broker.scheduling_metrics import scheduled_readings
 from tidemill.broker.timeline_metrics import timeline_readings
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier
@@ -273,6 +274,7 @@ class BrokerNode:
         self.metrics.snapshots.append(backlog_readings(timelines))
         self.history.add(delivery_source(timelines))
         self.scheduler = self.make_scheduler(timelines)
+        self.metrics.sources.append(scheduled_readings(self.scheduler))
         self._opened.push_async_callback(self._close_scheduler)
         await self.scheduler.open()
 

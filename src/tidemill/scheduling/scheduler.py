@@ -58,6 +58,7 @@ from tidemill.scheduling.core.waiting_records import in_chunks as pieces_of
 from tidemill.scheduling.delivery import SLACK_MS, Due, Marks, by_partition, in_requests, received, to_send, to_store
 from tidemill.scheduling.interface import EnsureInternal, SchedulingCluster, Send
 from tidemill.scheduling.replicated_store import ReplicatedStore
+from tidemill.scheduling.stats import OTHER_TOPICS, ScheduledCounts
 from tidemill.streams.admission import Admitted, Verify, opened_in_place, run_aside
 from tidemill.streams.core.admission import admit, check_opened
 from tidemill.streams.partition import Appended, Partition
@@ -114,6 +115,7 @@ class Scheduler:
         replicated: ReplicatedStorage | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
+        self.stats = ScheduledCounts()
         self._supervisor = supervisor or Supervisor()
         self._node_id = node_id
         self._holder = HOLDER.format(node_id)
@@ -188,6 +190,7 @@ class Scheduler:
 
     async def topic_deleted(self, topic: str) -> None:
         """Remove the waiting records of a deleted topic."""
+        self.stats.forget(topic)
         self._marks = {key: marks for key, marks in self._marks.items() if key[0] != topic}
         self._delivered = OrderedDict((key, None) for key in self._delivered if key[0] != topic)
         if self._replicated_store is not None:
@@ -410,20 +413,25 @@ class Scheduler:
     async def _hand_over(self, partition: TopicPartition, entries: Sequence[Due]) -> list[Complete | Release]:
         """Let the leader store records; the commands for their messages."""
         topic = self._cluster.topic(partition.topic)
+        stats = self.stats.of(OTHER_TOPICS if topic is None else topic.name)
         if topic is None or partition.partition >= len(topic.partitions):
             log.warning("scheduled_partition_gone", partition=str(partition), messages=len(entries))
+            stats.dropped += len(entries)
             return [Complete(one.seq, one.token) for one in entries]
         commands: list[Complete | Release] = []
         for piece in in_requests(entries, topic.settings.max_message_bytes):
             try:
                 await self._store_at_leader(partition, piece)
             except RequestTimedOut as error:  # they may be stored: no retry before their leases have ended
+                stats.failed += len(piece)
                 log.warning("scheduled_delivery_unknown", partition=str(partition), error=str(error))
             except (TidemillError, OSError) as error:
+                stats.failed += len(piece)
                 log.warning("scheduled_delivery_failed", partition=str(partition), error=str(error))
                 again_ms = self._timelines.clock.now_ms() + RETRY_MS
                 commands += [Release(one.seq, one.token, again_ms) for one in piece]
             else:
+                stats.stored(piece, self._timelines.clock.now_ms())
                 commands += [Complete(one.seq, one.token) for one in piece]
         return commands
 

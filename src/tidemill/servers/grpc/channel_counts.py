@@ -39,13 +39,12 @@ class ChannelCounts:
     def settled(self, results: Iterable[tuple[Command, CommandOutcome | TimelineError]], began_s: float) -> None:
         """Count the operations of a batch that was received at `began_s` by `perf_counter`."""
         seconds = perf_counter() - began_s
-        for (action, result), count in Counter(
-            (type(command), _outcome(result)) for command, result in results
-        ).items():
+        outcomes = Counter((type(command), _error_name(result)) for command, result in results)
+        for (action, error), count in outcomes.items():
             traffic = self._operations[action]
             traffic.duration.add_equal(seconds, count)
-            if result is not None:
-                traffic.failed(result, count)
+            if error is not None:
+                traffic.failed(error, count)
 
     @contextmanager
     def consuming(self) -> Iterator[None]:
@@ -88,7 +87,7 @@ class ChannelCounts:
         return read
 
 
-def _outcome(result: CommandOutcome | TimelineError) -> str | None:
+def _error_name(result: CommandOutcome | TimelineError) -> str | None:
     """The class of the error that the consumer gets; None when the operation was done."""
     error = result if isinstance(result, TimelineError) else error_of(result)
     return None if error is None else type(error).__name__
