@@ -1,5 +1,6 @@
 """What the parallel consumer decides without a broker: what a failure leads to, and how it stops."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -116,3 +117,32 @@ def test_an_error_of_the_client_halts_if_a_retry_cannot_help(message: Failed, cr
     assert list(made._records([message])) == []
     assert (made._halted is not None) is halts
     assert not halts or str(made._halted) == "cannot read orders: the reason"
+
+
+class Stopped:
+    """Workers that only record how they were stopped."""
+
+    def __init__(self) -> None:
+        self.waits: list[bool] = []
+
+    def start(self) -> None:
+        pass
+
+    def stop(self, *, wait: bool) -> None:
+        self.waits.append(wait)
+
+
+@pytest.mark.parametrize(("drain", "halts", "waits"), [(True, False, True), (False, False, False), (True, True, False)])
+def test_run_waits_for_its_handlers_only_when_it_drains(
+    monkeypatch: pytest.MonkeyPatch, drain: bool, halts: bool, waits: bool
+) -> None:
+    made, workers = consumer(), Stopped()
+    monkeypatch.setattr(made, "_workers", lambda _: workers)
+    for name in ("_start_client", "_close"):
+        monkeypatch.setattr(made, name, lambda: None)
+    made.stop(drain=drain)
+    if halts:
+        made._halt(Halted("enough"))
+    with pytest.raises(Halted) if halts else nullcontext():
+        made.run(print)
+    assert workers.waits == [waits]

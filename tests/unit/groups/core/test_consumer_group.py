@@ -470,3 +470,13 @@ def test_an_overview_names_the_topics_of_a_member_and_shows_the_id_of_a_deleted_
     assert (named.assignment, named.generation) == ({"t": [0, 1, 2, 3]}, 1)
     [unnamed] = members_of(stage.shard, lambda _: None)
     assert unnamed.assignment == {str(topic_id): [0, 1, 2, 3]}
+
+
+def test_a_member_that_leaves_takes_its_view_and_its_deadline_along(stage: Stage) -> None:
+    for name in "ab":
+        stage.pulse("g", name, view=TopicView(name, lambda _: True))
+    group = stage.shard.consumer("g")
+    assert len(group.views) == len(group.deadlines) == 2
+    stage.pulse("g", "a", member_epoch=-1)
+    left = {stage.client("b").member_id}
+    assert set(group.views) == set(group.deadlines) == set(group.members) == left
