@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -25,9 +24,11 @@ import structlog
 
 from tidemill import __version__
 from tidemill.app.broker_wiring import make_broker
+from tidemill.app.certificate_watch import CertificateWatch
 from tidemill.app.clock_watch import open_watch
 from tidemill.app.clocks import SystemClocks
 from tidemill.app.data_directory import DataDirectory
+from tidemill.app.disk_space import DiskSpace
 from tidemill.app.engines import (
     Tables,
     open_coordination,
@@ -78,9 +79,6 @@ if TYPE_CHECKING:
 TIMELINES_FREE_BYTES_MIN = 1 << 20
 """With less free space than this, a full disk is the assumed reason when the timelines file cannot be opened."""
 GRPC_SERVER = "tidemill.servers.grpc.server"
-SECURITY_INSPECTION = "tidemill.app.security_inspection"
-CERTIFICATES_S = 86_400.0
-"""How often the broker looks whether certificates expire."""
 SQL_MODULE = "tidemill.app.sql"
 OTLP_MODULE = "tidemill.app.otlp.exporter"
 GROUP_TABLES = "tidemill.broker.group_tables"
@@ -242,6 +240,9 @@ class Node:
         if coordination.shared:
             broker.metrics.networks[COORDINATION] = traffic
         self._opened.callback(broker.supervisor.keep("event loop delay", self._metrics.sample).cancel)
+        disk = DiskSpace(settings.data_dir)
+        broker.metrics.sources.append(disk.readings)
+        self._opened.callback(broker.supervisor.keep("disk space", disk.sample).cancel)
         watch.start(broker.supervisor)
         self._directory = directory
         await broker.start(self)
@@ -249,7 +250,9 @@ class Node:
             self._opened.push_async_callback(self._export(otel, broker).close)
         warn_without_administrator(settings, broker.security.users)
         if has_tls(settings):
-            self._opened.callback(broker.supervisor.keep("certificates", self._watch_certificates).cancel)
+            certificates = CertificateWatch(settings, self._times.now_ms, broker)
+            broker.metrics.sources.append(certificates.readings)
+            self._opened.callback(broker.supervisor.keep("certificates", certificates.run).cancel)
         log.info("started", **{name.replace(" ", "_"): value for name, value in self.facts().items()})
 
     async def _load_otel(self) -> OtelEnvironment | None:
@@ -289,14 +292,6 @@ class Node:
         if self.settings.otel_metrics:
             exporter.export_metrics(broker.metrics)
         return exporter
-
-    async def _watch_certificates(self) -> None:
-        """Warn about certificates that expire, at the start and once a day. A thread reads them, with a library."""
-        while True:
-            inspection = await asyncio.to_thread(import_module, SECURITY_INSPECTION)
-            now = datetime.fromtimestamp(self._times.now_ms() / 1000, UTC)
-            self.broker.certificates = await asyncio.to_thread(inspection.warn_about_certificates, self.settings, now)
-            await asyncio.sleep(CERTIFICATES_S)
 
     async def open(self, broker: BrokerNode) -> ServerAddresses:
         """Open the servers."""

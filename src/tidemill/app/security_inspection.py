@@ -4,6 +4,7 @@
 would not notice.
 """
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -62,16 +63,30 @@ def _logins(settings: Settings) -> SecurityFinding:
     return SecurityFinding("logins", "fine", "none; only this machine can connect")
 
 
+def certificate_expiries(settings: Settings) -> dict[str, datetime]:
+    """When the certificate of each server expires; a file that cannot be read is left out."""
+    found: dict[str, datetime] = {}
+    for name, security in _secured(settings).items():
+        with suppress(InvalidConfig):
+            found[name] = _expiry(tls_files(security, name).certificate)
+    return found
+
+
 def _certificates(settings: Settings, now: datetime) -> list[SecurityFinding]:
     """The certificate of each server that uses TLS; servers with the same file have one finding."""
+    found = [_certificate(name, each, now) for name, each in _secured(settings).items()]
+    return list({finding.check: finding for finding in found}.values())
+
+
+def _secured(settings: Settings) -> dict[str, SecuritySettings]:
+    """The settings of each server that uses TLS."""
     broker = settings.broker
     secured = {each.name: broker.of_listener(each.name) for each in settings.listeners if each.uses_tls}
     for name, address in ((GRPC, settings.grpc), (HTTP, settings.http)):
         security = server_security(name, broker, settings.listeners)
         if address is not None and security.uses_tls:
             secured[name] = security.settings
-    found = [_certificate(name, each, now) for name, each in secured.items()]
-    return list({finding.check: finding for finding in found}.values())
+    return secured
 
 
 def _certificate(name: str, settings: SecuritySettings, now: datetime) -> SecurityFinding:

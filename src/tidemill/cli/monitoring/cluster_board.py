@@ -1,6 +1,17 @@
 """The dashboard of a cluster: what needs attention first, then traffic, replication and the brokers."""
 
-from tidemill.cli.monitoring.expressions import ANY, RATE, SOME, number, quantile_of, rate_of
+from tidemill.cli.monitoring.expressions import (
+    ANY,
+    RATE,
+    SOME,
+    graph,
+    max_of,
+    min_of,
+    number,
+    quantile_of,
+    rate_of,
+    sum_of,
+)
 from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, Panel, PanelQuery, PanelRow, Thresholds
 
 CLUSTER_BOARD = Board(
@@ -47,6 +58,37 @@ CLUSTER_BOARD = Board(
                     "Partitions that cannot be used.",
                     f"sum(tidemill_partitions_failed{{{SCOPE}}})",
                     ANY,
+                ),
+            ),
+        ),
+        PanelRow(
+            "Reasons",
+            (
+                Panel(
+                    "Degraded",
+                    "Brokers that do less than they should, by reason. /health on the broker says more.",
+                    (
+                        PanelQuery(
+                            f"{max_of('instance, reason', 'tidemill_degraded', SCOPE)} > 0", "{{instance}} {{reason}}"
+                        ),
+                    ),
+                    width=12,
+                    height=6,
+                    thresholds=SOME,
+                ),
+                Panel(
+                    "Disk used",
+                    "Share of the disk with the data directory. A full disk rejects records and loses none.",
+                    (
+                        PanelQuery(
+                            f"1 - {min_of('tidemill_disk_free_bytes')} / {min_of('tidemill_disk_size_bytes')}",
+                            "{{instance}}",
+                        ),
+                    ),
+                    "percentunit",
+                    width=12,
+                    height=6,
+                    thresholds=Thresholds(0.85, 0.95),
                 ),
             ),
         ),
@@ -127,6 +169,18 @@ CLUSTER_BOARD = Board(
                     ),
                     "cps",
                 ),
+                graph(
+                    "Requests in flight",
+                    "Requests that are being served. Fetches that wait for records are among them.",
+                    sum_of("instance, server", "tidemill_requests_in_flight", SCOPE),
+                    "{{instance}} {{server}}",
+                ),
+                graph(
+                    "Producers and consumers",
+                    "Connections of clients that have produced or fetched records.",
+                    sum_of("server, type", "tidemill_channels", SCOPE),
+                    "{{server}} {{type}}",
+                ),
                 Panel(
                     "Throttled responses",
                     "Responses to clients above a quota.",
@@ -136,8 +190,75 @@ CLUSTER_BOARD = Board(
             ),
         ),
         PanelRow(
+            "Network",
+            (
+                graph(
+                    "Bytes by partner",
+                    "Bytes of requests and responses, by the other end and the direction.",
+                    rate_of("partner, direction", "tidemill_network_bytes_total", SCOPE),
+                    "{{partner}} {{direction}}",
+                    "Bps",
+                ),
+                graph(
+                    "Round trips, 99 %",
+                    "Round trips to clients, to other brokers and to the coordination.",
+                    quantile_of("0.99", "partner", "tidemill_network_latency_seconds", SCOPE),
+                    "{{partner}}",
+                    "s",
+                ),
+                graph(
+                    "Connections closed for an error",
+                    "Invalid requests and logins of producers and consumers.",
+                    rate_of("server, type", "tidemill_channel_errors_total", SCOPE),
+                    "{{server}} {{type}}",
+                    "cps",
+                ),
+            ),
+        ),
+        PanelRow(
+            "Databases",
+            (
+                graph(
+                    "Queries",
+                    "Queries to the databases of timelines and streams.",
+                    rate_of("store, op, type", "tidemill_storage_queries_total", SCOPE),
+                    "{{store}} {{op}} {{type}}",
+                    "cps",
+                ),
+                graph(
+                    "Query time, 99 %",
+                    "Time from a query to its result, with the wait for a connection.",
+                    quantile_of("0.99", "store, op, type", "tidemill_storage_query_duration_seconds", SCOPE),
+                    "{{store}} {{op}} {{type}}",
+                    "s",
+                ),
+                graph(
+                    "Failed queries",
+                    "Queries that a database did not answer.",
+                    rate_of("store, op, reason", "tidemill_storage_query_errors_total", SCOPE),
+                    "{{store}} {{op}} {{reason}}",
+                    "cps",
+                ),
+            ),
+        ),
+        PanelRow(
             "Replication",
             (
+                Panel(
+                    "Changes of in-sync sets",
+                    "Replicas that fell behind (shrinks), and that caught up (expands).",
+                    (
+                        PanelQuery(rate_of("instance", "tidemill_isr_shrinks_total", SCOPE), "{{instance}} shrinks"),
+                        PanelQuery(rate_of("instance", "tidemill_isr_expands_total", SCOPE), "{{instance}} expands"),
+                    ),
+                    "cps",
+                ),
+                graph(
+                    "Leaders",
+                    "Partitions that each broker leads. tidemill cluster rebalance evens them out.",
+                    sum_of("instance", "tidemill_partitions_led", SCOPE),
+                    "{{instance}}",
+                ),
                 Panel(
                     "Replica lag",
                     "Maximum number of records that a follower lacks.",

@@ -1,5 +1,6 @@
 """The dashboard of consumer groups."""
 
+from tidemill.cli.monitoring.expressions import rate_of, sum_of
 from tidemill.cli.monitoring.grafana import (
     BROKER,
     CLUSTER,
@@ -83,9 +84,23 @@ GROUPS_BOARD = Board(
                 Panel(
                     "States",
                     "How many groups are in each state. Many groups that rebalance are a problem.",
-                    (PanelQuery(f"sum by (state) (tidemill_group_state{{{OF_GROUP}}})", "{{state}}"),),
+                    (PanelQuery(sum_of("state", "tidemill_groups", SCOPE), "{{state}}"),),
                     width=12,
                     is_stacked=True,
+                ),
+                Panel(
+                    "Rebalances",
+                    "Generations and epochs of groups that began, by broker. Each stops the members for a moment.",
+                    (PanelQuery(rate_of("instance", "tidemill_group_rebalances_total", SCOPE), "{{instance}}"),),
+                    "cps",
+                    width=12,
+                ),
+                Panel(
+                    "Commits",
+                    "Commits of offsets that are durable, by broker.",
+                    (PanelQuery(rate_of("instance", "tidemill_offset_commits_total", SCOPE), "{{instance}}"),),
+                    "cps",
+                    width=12,
                 ),
             ),
         ),

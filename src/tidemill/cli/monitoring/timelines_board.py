@@ -1,6 +1,6 @@
 """The dashboard of timelines."""
 
-from tidemill.cli.monitoring.expressions import RATE, quantile_of, rate_of
+from tidemill.cli.monitoring.expressions import RATE, graph, max_of, quantile_of, rate_of
 from tidemill.cli.monitoring.grafana import (
     BROKER,
     CLUSTER,
@@ -77,6 +77,49 @@ TIMELINES_BOARD = Board(
                     ),
                     "Bps",
                     width=12,
+                ),
+            ),
+        ),
+        PanelRow(
+            "What waits",
+            (
+                graph(
+                    "Due and not leased",
+                    "Messages that consumers could have now. Scale consumers by this number.",
+                    max_of("timeline", "tidemill_timeline_available_messages", OF_TIMELINE),
+                    "{{timeline}}",
+                ),
+                graph(
+                    "Due soon",
+                    "Messages that become due within so many seconds.",
+                    max_of("timeline, le", "tidemill_timeline_waiting_messages", OF_TIMELINE),
+                    "{{timeline}} {{le}} s",
+                ),
+                graph(
+                    "Leases",
+                    "Messages under a live lease, at any broker.",
+                    max_of("timeline", "tidemill_timeline_active_leases", OF_TIMELINE),
+                    "{{timeline}}",
+                ),
+                graph(
+                    "Operations on leases",
+                    "A lease expires when no consumer settles it in time: its consumer is slow or gone.",
+                    rate_of("timeline, op", "tidemill_timeline_leases_total", OF_TIMELINE),
+                    "{{timeline}} {{op}}",
+                    "cps",
+                ),
+                graph(
+                    "Attempts, 99 %",
+                    "The number of the attempt that a lease was. 1 is a first delivery.",
+                    quantile_of("0.99", "timeline", "tidemill_timeline_delivery_attempts", OF_TIMELINE),
+                    "{{timeline}}",
+                ),
+                graph(
+                    "Scheduled in the past",
+                    "Messages that were due more than a second before they were scheduled. They do not count as late.",
+                    rate_of("timeline", "tidemill_timeline_past_due_messages_total", OF_TIMELINE),
+                    "{{timeline}}",
+                    "cps",
                 ),
             ),
         ),

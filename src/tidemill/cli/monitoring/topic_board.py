@@ -1,6 +1,6 @@
 """The dashboard of topics."""
 
-from tidemill.cli.monitoring.expressions import rate_of
+from tidemill.cli.monitoring.expressions import graph, rate_of, sum_of
 from tidemill.cli.monitoring.grafana import BROKER, CLUSTER, SCOPE, Board, BoardVariable, Panel, PanelQuery, PanelRow
 
 TOPIC = BoardVariable("topic", "Topic", "label_values(tidemill_partitions{" + SCOPE + "}, topic)")
@@ -32,6 +32,38 @@ TOPIC_BOARD = Board(
                     "Bytes of batches sent to consumers.",
                     (PanelQuery(rate_of("topic", "tidemill_topic_bytes_out_total", OF_TOPIC), "{{topic}}"),),
                     "Bps",
+                ),
+            ),
+        ),
+        PanelRow(
+            "Errors and commands",
+            (
+                graph(
+                    "Errors",
+                    "Batches that were rejected (produce), and reads of a partition that failed (fetch).",
+                    rate_of("topic, operation, error", "tidemill_topic_errors_total", OF_TOPIC),
+                    "{{topic}} {{operation}} {{error}}",
+                    "cps",
+                ),
+                Panel(
+                    "Commands",
+                    "Commands of clients that change topics, of all topics.",
+                    (
+                        PanelQuery(rate_of("operation", "tidemill_topic_commands_total", SCOPE), "{{operation}}"),
+                        PanelQuery(
+                            rate_of("operation, error", "tidemill_topic_command_errors_total", SCOPE),
+                            "{{operation}} {{error}}",
+                        ),
+                    ),
+                    "cps",
+                ),
+                Panel(
+                    "Scheduled records",
+                    "Records that wait for their time, and those that are due and not delivered yet.",
+                    (
+                        PanelQuery(sum_of("topic", "tidemill_scheduled_records_waiting", OF_TOPIC), "{{topic}}"),
+                        PanelQuery(sum_of("topic", "tidemill_scheduled_records_late", OF_TOPIC), "{{topic}} late"),
+                    ),
                 ),
             ),
         ),
