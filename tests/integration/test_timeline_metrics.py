@@ -34,8 +34,8 @@ def operations(found: Mapping[str, float], metric: str) -> dict[str, float]:
 
 
 def waiting(found: Mapping[str, float]) -> list[float]:
-    bounds = ("1.0", "600.0", "3600.0", "86400.0", "+Inf")
-    return [of_line(found, "tidemill_timeline_waiting_messages", le=bound) for bound in bounds]
+    times = ("1s", "10m", "1h", "1d", "any")
+    return [of_line(found, "tidemill_timeline_waiting_messages", within=each) for each in times]
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite"])

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 
 from tidemill.model.metrics import Gauge, MetricReading
-from tidemill.timelines.core.backlog import EMPTY, WINDOWS_MS, Backlog
+from tidemill.timelines.core.backlog import EMPTY, Backlog
 from tidemill.timelines.core.timeline import SCHEDULE, WAITING_PREFIX, TimelineState
 from tidemill.timelines.dispatcher import Dispatcher
 
-WINDOW_BOUNDS = (*(f"{window_ms / 1_000:.1f}" for window_ms in WINDOWS_MS), "+Inf")
-"""The upper ends of the windows in seconds, spelled as Prometheus spells the bounds of a histogram."""
+WITHIN = ("1s", "10s", "1m", "10m", "1h", "1d", "any")
+"""The upper ends of the windows. The label is not `le`, which only histograms may have, and these counts fall again."""
 
 
 def backlog_readings(dispatcher: Dispatcher) -> Callable[[bool], Awaitable[Iterable[MetricReading]]]:
@@ -51,12 +51,12 @@ def _readings(by_label: Mapping[str, Backlog], age_s: float) -> Iterator[MetricR
         yield Gauge(
             "tidemill_timeline_active_leases", "Messages under a live lease, at any broker.", backlog.leased, (label,)
         )
-        for bound, count in zip(WINDOW_BOUNDS, accumulate(backlog.waiting), strict=True):
+        for within, count in zip(WITHIN, accumulate(backlog.waiting), strict=True):
             yield Gauge(
                 "tidemill_timeline_waiting_messages",
-                "Messages that become due within `le` seconds; at most 1000000 are counted for each window.",
+                "Messages that become due within a time, with those of shorter times; at most 1000000 are counted.",
                 count,
-                (label, ("le", bound)),
+                (label, ("within", within)),
             )
     yield from _of_topics(by_label)
 

@@ -6,8 +6,9 @@ import pytest
 from tests.support.readings import values_of
 from tests.support.virtual_timelines import Fleet, virtual_fleet
 
-from tidemill.broker.backlog_metrics import backlog_readings
+from tidemill.broker.backlog_metrics import WITHIN, backlog_readings
 from tidemill.timelines import stats
+from tidemill.timelines.core.backlog import WINDOWS_MS
 from tidemill.timelines.core.timeline import TimelineSettings
 
 pytestmark = pytest.mark.event_loop("virtual_selector")
@@ -19,8 +20,8 @@ async def backlog(fleet: Fleet) -> dict[str, float]:
 
 
 def waiting(found: dict[str, float], name: str = "line") -> list[float]:
-    bounds = ("1.0", "10.0", "60.0", "600.0", "3600.0", "86400.0", "+Inf")
-    return [found[f'tidemill_timeline_waiting_messages{{timeline="{name}",le="{bound}"}}'] for bound in bounds]
+    assert len(WITHIN) == len(WINDOWS_MS) + 1
+    return [found[f'tidemill_timeline_waiting_messages{{timeline="{name}",within="{each}"}}'] for each in WITHIN]
 
 
 async def test_messages_are_available_leased_or_wait_in_a_window() -> None:
