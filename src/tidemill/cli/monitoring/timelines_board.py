@@ -91,9 +91,9 @@ TIMELINES_BOARD = Board(
                 ),
                 graph(
                     "Due soon",
-                    "Messages that become due within so many seconds.",
-                    max_of("timeline, le", "tidemill_timeline_waiting_messages", OF_TIMELINE),
-                    "{{timeline}} {{le}} s",
+                    "Messages that become due within a time, with those of shorter times.",
+                    max_of("timeline, within", "tidemill_timeline_waiting_messages", OF_TIMELINE),
+                    "{{timeline}} {{within}}",
                 ),
                 graph(
                     "Leases",
