@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.cluster.core.changes import StateChange
-from tidemill.cluster.core.election import cancel, elect, prefer, reassign, retire, settle
+from tidemill.cluster.core.election import cancel, elect, hand_to, prefer, reassign, retire, settle
 from tidemill.cluster.core.image import NO_BROKER, Image, PartitionInfo, TopicCreated
 
 INFO = PartitionInfo(0, 1, (1, 2, 3), (1, 2, 3), 4, 9)
@@ -169,3 +169,12 @@ def test_any_life_of_a_partition(steps: list[tuple[str, object]]) -> None:
             assert len(set(decided.replicas)) == len(decided.replicas)
             assert decided.isr, "a broker has the data"
             info = decided
+
+
+def test_a_shared_partition_is_handed_to_one_broker() -> None:
+    moving = replace(INFO, adding=(3,), removing=(1,))
+    after = hand_to(moving, 9)
+    assert after == PartitionInfo(0, 9, (9,), (9,), 5, 10)
+    assert hand_to(after, 9) is None
+    assert hand_to(INFO, 1) == PartitionInfo(0, 1, (1,), (1,), 5, 10), "the other replicas leave"
+    assert hand_to(replace(after, leader=NO_BROKER), 9) == replace(after, leader_epoch=6, version=11)

@@ -3,7 +3,7 @@
 from collections import Counter
 from uuid import UUID
 
-from tidemill.cluster.core.changes import StateChange, growth, plan, retirements, spread
+from tidemill.cluster.core.changes import StateChange, growth, plan, preferred, retirements, spread
 from tidemill.cluster.core.image import (
     NO_BROKER,
     TOPICS,
@@ -99,6 +99,18 @@ def test_a_broker_that_goes_leads_nothing() -> None:
     changes = list(retirements(view.image, 1))
     assert [change.after.leader for change in changes if change.before.leader == 1] == [2]
     assert all(1 not in change.after.isr for change in changes)
+
+
+def test_partitions_return_to_their_first_replicas() -> None:
+    view = view_of(broker(1), broker(2), broker(3))
+    first = TOPIC.partitions[0]
+    moved = PartitionInfo(0, first.replicas[1], first.replicas, first.replicas, 3, 5)
+    view.apply([KeyChange(state_key(UUID(int=1), 0), encode_state(moved), 7)])
+    [change] = preferred(view.image)
+    assert (change.topic.name, change.before) == ("orders", moved)
+    assert (change.after.leader, change.after.leader_epoch) == (first.replicas[0], 4)
+    view.apply([KeyChange(broker_key(first.replicas[0]), None, 8)])
+    assert list(preferred(view.image)) == []
 
 
 def test_the_brokers_own_topics_grow_with_the_cluster() -> None:

@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.model.errors import InvalidRecord
+from tidemill.model.timeline_errors import ClockInDoubt
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
 from tidemill.records.record import Record
+from tidemill.scheduling.core import batch_split
 from tidemill.scheduling.core.batch_split import BatchSplit, delivered_mark, read_waiting, split_batch
 
 NOW_MS = 1_800_000_000_000
@@ -93,3 +95,67 @@ def test_the_mark_of_a_delivered_record_is_the_last_one() -> None:
     forged = (("tidemill-message", b"forged"), ("own", b"1"), ("tidemill-message", b"a@7"))
     assert delivered_mark(Record(0, 0, None, None, forged)) == b"a@7"
     assert delivered_mark(Record(0, 0, None, None, ())) is None
+
+
+def _taken(count: int) -> object:
+    return _plan(*[(("tidemill-delay-ms", b"1"),)] * count)
+
+
+def test_the_records_of_a_batch_that_wait_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_split, "TAKEN_MAX", 2)
+    assert isinstance(_taken(2), BatchSplit)
+    with pytest.raises(InvalidRecord, match="may contain 2 records with a delivery time"):
+        _taken(3)
+
+
+def test_the_headers_of_a_record_that_waits_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_split, "TAKEN_HEADERS_MAX", 2)
+    delay = ("tidemill-delay-ms", b"1")
+    assert isinstance(_plan((delay, ("a", b""))), BatchSplit)
+    assert _plan((("a", b""), ("b", b""), ("c", b""))) is None
+    with pytest.raises(InvalidRecord, match="may contain 2 headers"):
+        _plan((delay, ("a", b""), ("b", b"")))
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_valid"),
+    [
+        ((("tidemill-deliver-at", b"253402300799999"),), True),
+        ((("tidemill-deliver-at", b"253402300800000"),), False),
+        ((("tidemill-delay-ms", b"%d" % (253_402_300_799_999 - NOW_MS)),), True),
+        ((("tidemill-delay-ms", b"%d" % (253_402_300_800_000 - NOW_MS)),), False),
+        ((("tidemill-deliver-at", b"0" * 18),), True),
+        ((("tidemill-deliver-at", b"0" * 19),), False),
+        ((("tidemill-deliver-at", None),), False),
+        ((("tidemill-cancel", b"x" * 200),), True),
+        ((("tidemill-cancel", b"x" * 201),), False),
+        ((("tidemill-cancel", b""),), False),
+        ((("tidemill-cancel", None),), False),
+        ((("tidemill-cancel", b"a\nb"),), False),
+        ((("tidemill-cancel", b"\xff"),), False),
+    ],
+)
+def test_values_of_delivery_headers_are_limited(headers: Headers, is_valid: bool) -> None:
+    if is_valid:
+        assert isinstance(_plan(headers), BatchSplit)
+    else:
+        with pytest.raises(InvalidRecord):
+            _plan(headers)
+
+
+def test_a_delay_needs_a_trusted_clock_and_a_time_does_not() -> None:
+    def split(name: str) -> BatchSplit | None:
+        batch = build_batch([NewRecord(b"k", b"v", ((name, b"5"),), NOW_MS)])
+        return split_batch(batch, read_header(batch), 3, None)
+
+    plan = split("tidemill-deliver-at")
+    assert plan is not None
+    assert plan.waiting[0].due_ms == 5
+    with pytest.raises(ClockInDoubt, match="no tidemill-delay-ms can be counted from it"):
+        split("tidemill-delay-ms")
+
+
+def test_the_sequence_of_a_message_starts_again_at_0_after_the_largest() -> None:
+    plan = _plan(*[(("tidemill-delay-ms", b"1"),)] * 3, **_producer(2**31 - 2))
+    assert isinstance(plan, BatchSplit)
+    assert [one.id for one in plan.waiting] == ["3-42-1-2147483646", "3-42-1-2147483647", "3-42-1-0"]

@@ -18,6 +18,7 @@ from tidemill.security.core.quotas import (
     QuotaKind,
     QuotaTable,
     applied_levels,
+    applying,
     decode_entity,
     decode_values,
     edited_values,
@@ -219,3 +220,28 @@ def test_wrong_filters(components: list[tuple[str, int, str | None]], kind: type
 def test_every_level_is_another_one() -> None:
     levels = [level for level, _ in applied_levels("ann", "app")]
     assert all(one != other for one, other in itertools.combinations(levels, 2))
+
+
+def test_the_quotas_of_a_client_come_from_its_closest_entities() -> None:
+    ann, app, default = (
+        QuotaEntity(((kind, name),)) for kind, name in ((USER, "ann"), (CLIENT_ID, "app"), (USER, None))
+    )
+    quotas = {
+        ann: {QuotaKind.PRODUCE: 1.0},
+        app: {QuotaKind.PRODUCE: 2.0, QuotaKind.FETCH: 3.0},
+        default: {QuotaKind.REQUEST: 4.0, QuotaKind.PRODUCE: 5.0},
+    }
+    assert applying(quotas, "ann", "app", None) == {
+        QuotaKind.PRODUCE: (ann, 1.0),
+        QuotaKind.REQUEST: (default, 4.0),
+        QuotaKind.FETCH: (app, 3.0),
+    }
+    assert applying(quotas, None, "app", None)[QuotaKind.PRODUCE] == (default, 5.0)
+    assert applying({app: quotas[app]}, None, None, None) == {}
+
+
+def test_the_quota_of_an_address_comes_before_the_default() -> None:
+    here, default = QuotaEntity(((IP, "10.0.0.7"),)), QuotaEntity(((IP, None),))
+    quotas = {default: {QuotaKind.CONNECTION: 9.0}, here: {QuotaKind.CONNECTION: 2.0}}
+    assert applying(quotas, None, None, "::ffff:10.0.0.7") == {QuotaKind.CONNECTION: (here, 2.0)}
+    assert applying(quotas, "ann", "app", "10.0.0.8") == {QuotaKind.CONNECTION: (default, 9.0)}
