@@ -14,8 +14,20 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-from tidemill.client.kafka import acls, brokers, coordinators, groups, quotas, reassignment, users
+from tidemill.client.kafka import (
+    acls,
+    active_producers,
+    brokers,
+    coordinators,
+    groups,
+    quotas,
+    reassignment,
+    topic_admin,
+    topic_configs,
+    users,
+)
 from tidemill.client.kafka.acls import AclFields, AclFilterFields
+from tidemill.client.kafka.active_producers import ActiveProducer
 from tidemill.client.kafka.apis import DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from tidemill.client.kafka.brokers import Described
 from tidemill.client.kafka.coordinators import GroupOffset, ProducerIdentity
@@ -36,6 +48,8 @@ from tidemill.client.kafka.quotas import DescribedQuotas, QuotaChange
 from tidemill.client.kafka.ranges import read_range
 from tidemill.client.kafka.reassignment import Carried, Moving
 from tidemill.client.kafka.routing import Coordinated, PendingRequest, RequestRouter
+from tidemill.client.kafka.topic_admin import TopicToCreate
+from tidemill.client.kafka.topic_configs import DescribedSetting
 from tidemill.client.kafka.topology import BrokerEndpoint, TopicInfo, Topology
 from tidemill.client.kafka.users import DescribedUser, ScramDeletion, ScramUpsertion
 from tidemill.model.errors import KafkaError, UnknownTopicOrPartition, of_code
@@ -43,6 +57,7 @@ from tidemill.model.topics import TopicPartition
 
 LATEST = -1
 EARLIEST = -2
+MAX_TIMESTAMP = -3
 TRANSACTION_TIMEOUT_MS = 60_000
 _CONSUMER = -1
 
@@ -127,7 +142,8 @@ class KafkaClient:
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset of EARLIEST, of LATEST or of the first record not older than a time in ms, for each partition.
 
-        With `committed`, LATEST is the start of the oldest open transaction.
+        MAX_TIMESTAMP is the record with the highest timestamp; brokers know it from Kafka 3.0 on. With `committed`,
+        LATEST is the start of the oldest open transaction.
         """
 
         def ask(share: Mapping[TopicPartition, int]) -> Request:
@@ -151,6 +167,36 @@ class KafkaClient:
             return plain(DESCRIBE_LOG_DIRS, {"topics": topics})
 
         return self._router.at_leaders("ask for sizes", dict.fromkeys(partitions, 0), ask, _found_sizes)
+
+    def create_topic(self, topic: TopicToCreate, *, validate_only: bool = False) -> None:
+        """Create a topic, or only check whether it can be created."""
+        topic_admin.create(self._router, topic, validate_only=validate_only)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records."""
+        topic_admin.delete(self._router, name)
+
+    def extend_topic(self, name: str, partitions: int) -> None:
+        """Add partitions to a topic, so that it has this many."""
+        topic_admin.extend(self._router, name, partitions)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records below an offset of each partition; -1 is its end. Returns the new start offsets."""
+        return topic_admin.delete_records(self._router, before)
+
+    def topic_settings(self, name: str) -> list[DescribedSetting]:
+        """Every setting of a topic, by name."""
+        return topic_configs.describe(self._router, name)
+
+    def alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set settings of a topic; None removes its override."""
+        topic_configs.alter(self._router, name, changes)
+
+    def active_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+        """The producers that each partition remembers."""
+        return active_producers.describe(self._router, partitions)
 
     # Brokers
 
