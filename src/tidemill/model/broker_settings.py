@@ -219,6 +219,13 @@ _OWN = (
         low=1,
     ),
     Setting("tidemill.racks", SettingKind.LIST, "", "Allowed racks, the same for all brokers; empty allows any."),
+    Setting(
+        "tidemill.registry.url",
+        SettingKind.STRING,
+        "",
+        "URL of a schema registry with Confluent's API, such as http://registry:8081. The console decodes with it.",
+        sensitive=True,
+    ),
     Setting("tidemill.sql.max.bytes", SettingKind.LONG, "67108864", "Largest result of an SQL query.", low=1024),
     Setting(
         "tidemill.sql.max.memory.bytes",
@@ -368,6 +375,7 @@ class BrokerSettings:
     tidemill_clock_jump_max_ms: int
     tidemill_clock_stop_max_ms: int
     tidemill_racks: tuple[str, ...]
+    tidemill_registry_url: str
     tidemill_sql_max_bytes: int
     tidemill_sql_max_memory_bytes: int
     tidemill_sql_max_queries: int

@@ -46,7 +46,7 @@ class TopicPattern:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._machine = _Compiler(source)
+        self._machine = PatternMachine(source)
         self._start = self._machine.compile()
 
     def matches(self, name: str) -> bool:
@@ -63,8 +63,8 @@ class TopicPattern:
         return machine.accept in states
 
 
-class _Compiler:
-    """A recursive descent parser that builds the state machine.
+class PatternMachine:
+    """A recursive descent parser that builds the state machine of a pattern.
 
     State i either tests one character (`tests[i]`, then moves to `exits[i][0]`) or moves to all its exits without
     reading one. An anchor does so only at its end of the name.
@@ -81,6 +81,7 @@ class _Compiler:
         self.accept = -1
 
     def compile(self) -> int:
+        """Build the machine. Returns its first state."""
         piece = self._alternatives()
         if self.position < len(self.source):
             raise self._wrong("unmatched )")

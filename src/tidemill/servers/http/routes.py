@@ -38,6 +38,7 @@ from tidemill.servers.http.api.broker_parts import BrokerParts
 from tidemill.servers.http.api.dispatch import Endpoint, api_endpoint
 from tidemill.servers.http.api.event_stream import EventStreams
 from tidemill.servers.http.api.handlers import HANDLERS, PARTS
+from tidemill.servers.http.api.schema_registry import SchemaRegistry
 from tidemill.servers.http.bounded_protocol import BoundedProtocol, Identify
 from tidemill.servers.http.broker_summary import (
     health_of,
@@ -210,7 +211,8 @@ def make_context(broker: BrokerNode, facts: Facts, ask: Ask, logins: HttpLogins,
     access = peer_access(broker)
     streams = EventStreams(lambda client: logins.is_over(client, broker.clock_ms()))
     parts, acting = BrokerParts(broker, access, PARTS), ActingClients(broker, access)
-    return ApiContext(broker, facts, ask, parts, acting, streams, is_readonly)
+    schemas = SchemaRegistry(broker.settings.tidemill_registry_url)
+    return ApiContext(broker, facts, ask, parts, acting, streams, schemas, is_readonly)
 
 
 def make_app(context: ApiContext, tell: Tell, logins: HttpLogins, callers: AllowedOrigins) -> Starlette:

@@ -13,6 +13,7 @@ from tidemill.servers.http.api.acting_clients import ActingClients
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.broker_parts import BrokerParts
 from tidemill.servers.http.api.event_stream import EventStreams
+from tidemill.servers.http.api.schema_registry import SchemaRegistry
 from tidemill.servers.http.server import Ask
 from tidemill.wire.http.document import Document
 
@@ -29,6 +30,7 @@ class ApiContext:
     parts: BrokerParts
     acting: ActingClients
     streams: EventStreams
+    schemas: SchemaRegistry
     is_readonly: bool = False
     """Whether changes are refused, whatever rights the client has."""
 
