@@ -198,6 +198,8 @@ def test_metrics_move_with_what_clients_do(tidemill_broker: Broker) -> None:
     assert any(name.startswith("tidemill_build_info{") and value == 1 for name, value in found.items())
     assert found["process_resident_memory_bytes"] > 10_000_000
     assert found["process_open_fds"] > 3
+    assert found["process_max_fds"] > found["process_open_fds"]
+    assert found["tidemill_disk_size_bytes"] > found["tidemill_disk_free_bytes"] > 0
 
 
 def test_errors_and_groups_are_counted(tidemill_broker: Broker) -> None:
@@ -296,7 +298,9 @@ def test_a_producer_that_sends_nonsense_is_counted(tidemill_broker: Broker) -> N
         client.sendall(frame(b"\x7f\xff\x00\x00"))  # no producer yet
         while client.recv(65_536):
             pass
-    eventually(lambda: metrics(tidemill_broker)[failed] - before[failed] == 1, "the error is not counted")
+    ended = 'tidemill_kafka_connections_ended_early_total{reason="invalid request or login"}'
+    eventually(lambda: metrics(tidemill_broker)[ended] - before[ended] == 2, "the end is not counted")
+    assert metrics(tidemill_broker)[failed] - before[failed] == 1
 
 
 def frame(content: bytes) -> bytes:
@@ -309,7 +313,7 @@ def produce_request() -> bytes:
 
 
 def test_streams_over_grpc_are_counted_at_their_topic(tidemill_broker: Broker) -> None:
-    from tidemill import Consumer, TopicProducer
+    from tidemill import Consumer, Timeline, TopicProducer
 
     with TopicProducer(tidemill_broker.grpc, "over-grpc") as producer:
         producer.send(b"v" * 100)
@@ -323,6 +327,9 @@ def test_streams_over_grpc_are_counted_at_their_topic(tidemill_broker: Broker) -
     assert found['tidemill_network_bytes_total{direction="in",partner="grpc_client"}'] > 100
     assert found['tidemill_network_bytes_total{direction="out",partner="grpc_client"}'] > 100
     assert found['tidemill_requests_in_flight{server="grpc"}'] >= 0
+    with Timeline(tidemill_broker.grpc, name="connected") as timeline:
+        timeline.create()
+        assert metrics(tidemill_broker)['tidemill_connections{server="grpc"}'] >= 1
     assert found['tidemill_requests_total{api="BrokerService/Produce",server="grpc"}'] >= 1
 
 

@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.broker_worlds import batch_of, running
 
-from tidemill.broker import group_lag
+from tidemill.broker import group_lag, partition_metrics
 from tidemill.broker.broker import BrokerNode
-from tidemill.broker.group_lag import Place
+from tidemill.broker.group_lag import GroupLags, Place
+from tidemill.broker.loop_turns import LoopTurns
 from tidemill.broker.prometheus import exposition
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model.metrics import Gauge
@@ -19,7 +19,6 @@ from tidemill.model.topics import GROUP_OFFSETS
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.unread import UnreadPosition
 from tidemill.streams.partition import Partition
-from tidemill.streams.partition.reader import PartitionReader
 from tidemill.testing.clock import VirtualClock
 
 
@@ -102,25 +101,38 @@ async def test_a_group_that_has_read_everything_has_no_lag(tmp_path: Path, monke
 async def test_work_is_bounded_and_every_group_gets_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh(monkeypatch)
     monkeypatch.setattr(group_lag, "LOOKS_MAX", 10)
-    looks = 0
-    read = PartitionReader.next_unread
+    looks: list[int] = []
 
-    async def counted(self: PartitionReader, offset: int) -> Any:
-        nonlocal looks
-        looks += 1
-        return await read(self, offset)
+    class CountingLags(GroupLags):
+        async def _look_here(self, wanted: list[Place], turns: LoopTurns) -> None:
+            looks.append(len(wanted))
+            await super()._look_here(wanted, turns)
 
-    monkeypatch.setattr(PartitionReader, "next_unread", counted)
     async with running(tmp_path, memory=True) as broker:
         await broker.topics.create("busy")
         await broker.view.partition("busy", 0).leader.append(batch_of(*[b"v"] * 40), acks=1)
         for number in range(35):
             await commit(broker, f"g{number}", "busy", number)
-        for after in (10, 20, 30, 35, 35):
-            found = await scraped(broker)
-            assert looks == after
-        assert [found["group_lag_records", f"g{number}", "busy"] for number in range(35)] == list(range(40, 5, -1))
-        assert len([key for key in found if key[0] == "group_lag_seconds"]) == 35
+        # Not the object of the broker, which also looks for the history of the lag.
+        lags = CountingLags(
+            broker.view, broker.partitions, broker.groups, Unreachable(), node_id=0, clock_ms=broker.clock_ms
+        )
+        for _ in range(5):
+            readings = list(await lags.snapshot(False))
+        assert looks == [10, 10, 10, 5, 0]
+        found = {(each.name, *each.labels): each.value for each in readings if isinstance(each, Gauge)}
+        names = [(("group", f"g{number}"), ("topic", "busy")) for number in range(35)]
+        assert [found["tidemill_group_lag_records", *name] for name in names] == list(range(40, 5, -1))
+        assert len([key for key in found if key[0] == "tidemill_group_lag_seconds"]) == 35
+
+
+class Unreachable:
+    async def next_unread(
+        self, node_id: int, wanted: Sequence[Place]
+    ) -> AsyncIterator[tuple[Place, tuple[UnreadPosition, int]]]:
+        assert node_id < 0, "no other broker leads a partition"
+        for each in wanted:
+            yield each, (UnreadPosition(0), 0)
 
 
 async def test_frequent_scrapes_use_the_same_result(tmp_path: Path) -> None:
@@ -136,6 +148,7 @@ async def test_frequent_scrapes_use_the_same_result(tmp_path: Path) -> None:
 async def test_the_rows_of_groups_and_partitions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_lag, "GROUPS_MAX", 3)
     monkeypatch.setattr(group_lag, "DETAIL_ROWS_MAX", 2)
+    monkeypatch.setattr(partition_metrics, "PARTITIONS_MAX", 3)
     async with running(tmp_path, memory=True) as broker:
         await broker.topics.create("orders")
         for number in range(5):
@@ -144,6 +157,7 @@ async def test_the_rows_of_groups_and_partitions_are_bounded(tmp_path: Path, mon
         assert len([key for key in found if key[0] == "group_members"]) == 3
         assert found["groups", "Empty"] == 5
         assert len([key for key in found if key[0] == "group_partition_lag_records"]) == 2
+        assert len([key for key in found if key[0] == "partition_high_watermark"]) == 3
         assert len([key for key in found if key[0] == "group_lag_records"]) == 5
 
 

@@ -22,6 +22,7 @@ from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
 from tidemill.servers.grpc.broker_service import BrokerService
 from tidemill.servers.grpc.call import SERVER_NAME
 from tidemill.servers.grpc.call_interceptor import CallInterceptor
+from tidemill.servers.grpc.connection_count import connection_readings
 from tidemill.servers.grpc.login import GrpcLogin
 from tidemill.servers.grpc.routing import Routes
 from tidemill.servers.grpc.timeline_relay import TimelineRelay
@@ -94,6 +95,7 @@ class GrpcServer:
         await server.start()
         IN_USE.open.add(server)
         self._server, self.address = server, (host, bound)
+        metrics.snapshots.append(connection_readings(bound))
         self._routes.here = "" if host in EVERYWHERE else str(Endpoint(host, bound))
 
     def _add_port(self, server: grpc.aio.Server, address: str) -> int:

@@ -14,6 +14,7 @@ class EarlyEnd(Enum):
     SLOW = "slow"
     HANDSHAKE_FAILED = "handshake failed"
     NOT_AUTHENTICATED = "not authenticated"
+    INVALID_REQUEST = "invalid request or login"
 
 
 class ConnectionEvents:

@@ -236,6 +236,8 @@ class KafkaServer:
             self._limits.release(connection.address)
             self._connections.discard(connection)
             self._metrics.ended(connection)
+            if connection.channel.has_failed:
+                self._events.count(EarlyEnd.INVALID_REQUEST)
             if not self._connections:
                 self._empty.set()
             self.broker.metrics.connection_closed(SERVER_NAME)

@@ -17,4 +17,5 @@ def test_new_events_are_reported_once_and_metrics_count_all() -> None:
         "slow": 0,
         "handshake failed": 0,
         "not authenticated": 0,
+        "invalid request or login": 0,
     }
