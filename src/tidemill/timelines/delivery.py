@@ -306,10 +306,7 @@ class TimelineDelivery:
         if self.queues.consumers.get(consumer.id) is not consumer:
             self._return(granted)
             return
-        for message, lease in granted:
-            self._stats.leased(lease.attempts, message.size)
-            if lease.attempts <= 1:
-                self._stats.first_delivered(message.id, message.scheduled_ms, now_ms)
+        self._stats.delivered(granted, now_ms)
         try:
             consumer.push(granted)
         except Exception as error:  # noqa: BLE001 - one consumer must not stop the delivery to the others

@@ -5,13 +5,15 @@ operations are those of what was done: an error of `completed` is a completion t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tidemill.model.message_ids import drawn_ms
 from tidemill.model.metrics import Histogram
 from tidemill.model.timeline_errors import TimelineError
+from tidemill.timelines.core.lease import LeaseGrant
+from tidemill.timelines.core.message import TimedMessage
 
 DELAY_BOUNDS_S = (
     *(0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025),
@@ -81,21 +83,26 @@ class TimelineStats:
                 del self._past_due_ids[next(iter(self._past_due_ids))]
             self._past_due_ids[message_id] = None
 
-    def leased(self, attempts: int, size_bytes: int) -> None:
-        """Count a pushed lease and the bytes of its body."""
-        self.leases[LEASED] += 1
-        self.leased_bytes += size_bytes
-        self.attempts.add(attempts)
+    def delivered(self, pushed: Sequence[tuple[TimedMessage, LeaseGrant]], now_ms: float) -> None:
+        """Count leases that are pushed now. This runs for every message, so it counts batches where it can."""
+        self.leases[LEASED] += len(pushed)
+        self.leased_bytes += sum([message.size for message, _ in pushed])
+        for attempts, count in Counter([lease.attempts for _, lease in pushed]).items():
+            self.attempts.add_equal(attempts, count)
+        for message, lease in pushed:
+            late_ms = now_ms - message.scheduled_ms
+            if lease.attempts <= 1 and (late_ms <= PAST_DUE_MS or not self._was_past_due(message, now_ms)):
+                self.lateness.add(late_ms / 1_000 if late_ms > 0 else 0.0)
 
-    def first_delivered(self, message_id: str, due_ms: int, now_ms: float) -> None:
-        """Count the lateness of a first delivery, unless the message was due before it was scheduled.
+    def _was_past_due(self, message: TimedMessage, now_ms: float) -> bool:
+        """Whether a message was due long before it was stored.
 
         Another broker may have stored it. An id that was drawn by a broker tells when.
         """
-        if message_id in self._past_due_ids:
-            del self._past_due_ids[message_id]
-        elif not due_ms + PAST_DUE_MS < drawn_ms(message_id) <= now_ms:
-            self.lateness.add(max(0.0, now_ms - due_ms) / 1_000)
+        if message.id in self._past_due_ids:
+            del self._past_due_ids[message.id]
+            return True
+        return message.scheduled_ms + PAST_DUE_MS < drawn_ms(message.id) <= now_ms
 
     def failed(self, operation: str, reason: str, count: int = 1) -> None:
         """Count operations that were rejected."""
