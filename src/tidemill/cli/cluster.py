@@ -1,6 +1,7 @@
 """`tidemill cluster`: run a cluster on this machine, show its status, rebalance it, unregister brokers."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,14 +14,20 @@ from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import progress, remark, say, show, show_json
 
 if TYPE_CHECKING:
+    from tidemill.cluster.core.rebalance_plan import PartitionPlan
     from tidemill.pipelines.spec.core.broker import KafkaBroker
     from tidemill.streams.core.insync import Lag
+    from tidemill.wire.http.cluster import ClusterBroker, ClusterStatus, ShortPartition
 
 app = typer.Typer(help="Run a cluster, show its status, rebalance it.", no_args_is_help=True)
 app.add_typer(cluster_clock.app, name="clock")
 
 BROKERS_MAX = 9
 SHOWN_MAX = 20
+STATUS_COLUMNS = (
+    *("broker", "address", "rack", "roles", "state", "controller"),
+    *("leads", "replicas", "in sync", "lag", "lag ms"),
+)
 FACTS = {
     "broker.rack": "rack",
     "process.roles": "roles",
@@ -78,46 +85,24 @@ def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = F
     Example: tidemill cluster status
     """
     broker = broker_at(bootstrap, access)
-    nodes, controller, carried = _look(broker)
-    leads = Counter(each.leader for each in carried.values())
-    copies = Counter(node for each in carried.values() for node in each.replicas)
-    lags = _lags(nodes)
-    in_sync = Counter(node for each in carried.values() for node in each.isr)
-    rows = [
-        {
-            "broker": node.node_id,
-            "address": node.address,
-            "rack": node.facts.get("rack") or None,
-            "roles": node.facts.get("roles"),
-            "state": node.facts.get("state", INACTIVE),
-            "controller": node.node_id == controller,
-            "leads": leads[node.node_id],
-            "replicas": copies[node.node_id],
-            "in sync": in_sync[node.node_id],
-            "lag": lags[node.node_id].records if node.node_id in lags else None,
-            "lag ms": round(lags[node.node_id].ms) if node.node_id in lags else None,
-        }
-        for node in nodes
-    ]
-    short = [
-        _short(partition, each) for partition, each in sorted(carried.items()) if len(each.isr) < len(each.replicas)
-    ]
-    leaderless = sum(each.leader < 0 for each in carried.values())
+    found = _status(*_look(broker))
     if as_json:
-        counts = {"partitions": len(carried), "without_leader": leaderless, "under_replicated": len(short)}
-        brokers = [{key.replace(" ", "_"): value for key, value in row.items()} for row in rows]
-        show_json({"controller": controller, "brokers": brokers, **counts, "short": short})
+        show_json(_builtins(found))
         return
-    show(rows, tuple(rows[0]), as_json=False)
-    for node in nodes:
-        if node.facts.get("reason"):
-            say(f"broker {node.node_id} is {node.facts['state']}: {node.facts['reason']}")
-    partitions = f"{len(carried)} partition{'s' if len(carried) != 1 else ''}"
-    say(f"{partitions}, {leaderless} without a leader, {len(short)} under-replicated")
-    if short:
-        show(short[:SHOWN_MAX], ("partition", "leader", "replicas", "isr"), as_json=False)
-    if len(short) > SHOWN_MAX:
-        say(f"and {len(short) - SHOWN_MAX} more")
+    show([_status_row(each) for each in found.brokers], STATUS_COLUMNS, as_json=False)
+    for each in found.brokers:
+        for reason in each.reasons:
+            say(f"broker {each.broker} is {each.state}: {reason}")
+    partitions = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
+    say(f"{partitions}, {found.without_leader} without a leader, {found.under_replicated} under-replicated")
+    if found.short:
+        rows = [
+            {**_builtins(each), "replicas": _join(each.replicas), "isr": _join(each.isr)}
+            for each in found.short[:SHOWN_MAX]
+        ]
+        show(rows, ("partition", "leader", "replicas", "isr"), as_json=False)
+    if len(found.short) > SHOWN_MAX:
+        say(f"and {len(found.short) - SHOWN_MAX} more")
 
 
 @app.command()
@@ -134,38 +119,38 @@ def rebalance(
     Example: tidemill cluster rebalance --dry-run
     """
     from tidemill.client.kafka import KafkaClient
-    from tidemill.cluster.core.balance import rebalance as decide
+    from tidemill.cluster.core.rebalance_plan import CarriedPartition, plan_rebalance
+    from tidemill.servers.http.core.rebalance_outcome import outcome_of
 
     broker = broker_at(bootstrap, access)
     nodes, _, carried = _look(broker)
     carriers = {each.node_id: each.facts.get("rack") or None for each in nodes if _carries(each)}
-    moves = decide({key: each.replicas for key, each in carried.items()}, list(carriers), carriers)
-    after = {key: moves.get(key, each.replicas) for key, each in carried.items()}
-    elections = [key for key, each in sorted(carried.items()) if each.leader != after[key][0]]
+    now = {key: CarriedPartition(each.leader, each.replicas) for key, each in carried.items()}
+    plans = plan_rebalance(now, list(carriers), carriers)
+    if not dry_run and plans:
+        with KafkaClient(broker.options) as client:
+            _carry_out(client, plans)
+    if as_json:
+        show_json(_builtins(outcome_of(plans, is_preview=dry_run)))
+        return
     rows = [
         {
-            "partition": str(key),
-            "leader": carried[key].leader,
-            "new leader": after[key][0],
-            "replicas": _join(carried[key].replicas),
-            "new replicas": _join(after[key]),
+            "partition": str(each.partition),
+            "leader": each.before.leader,
+            "new leader": each.leader,
+            "replicas": _join(each.before.replicas),
+            "new replicas": _join(each.replicas),
         }
-        for key in sorted({*moves, *elections})
+        for each in plans
     ]
-    if not dry_run and rows:
-        with KafkaClient(broker.options) as client:
-            _carry_out(client, moves, elections)
-    if as_json:
-        show_json([{key.replace(" ", "_"): value for key, value in row.items()} for row in rows])
-    else:
-        show(
-            rows,
-            ("partition", "leader", "new leader", "replicas", "new replicas"),
-            as_json=False,
-            empty="replicas and leaders are already balanced",
-        )
-        if rows:
-            say(f"{len(rows)} partitions {'would change' if dry_run else 'changed'}")
+    show(
+        rows,
+        ("partition", "leader", "new leader", "replicas", "new replicas"),
+        as_json=False,
+        empty="replicas and leaders are already balanced",
+    )
+    if rows:
+        say(f"{len(rows)} partitions {'would change' if dry_run else 'changed'}")
 
 
 @app.command()
@@ -239,11 +224,13 @@ def _served(node: ClusterNode) -> dict[str, int]:
     return {name: int(count) for name, _, count in pairs}
 
 
-def _carry_out(client: Any, moves: dict[Any, Any], elections: list[Any]) -> None:
+def _carry_out(client: Any, plans: "Sequence[PartitionPlan]") -> None:
+    moves = {each.partition: each.replicas for each in plans if each.moves}
     refused = [f"{key}: {error}" for key, error in client.reassign(moves).items() if error] if moves else []
     if refused:
         raise CommandFailed(f"a partition cannot be moved: {refused[0]}")
     wait_for_moves(client, len(moves))
+    elections = [each.partition for each in plans if each.elects]
     for key, error in client.elect_preferred(elections).items() if elections else ():
         if error is not None:
             remark(f"{key} keeps its leader: {error}")
@@ -322,14 +309,63 @@ def _carries(node: ClusterNode) -> bool:
     return node.there and "carrier" in node.facts.get("roles", "carrier")
 
 
-def _short(partition: Any, carried: Any) -> dict[str, Any]:
-    return {
-        "partition": str(partition),
-        "leader": carried.leader if carried.leader >= 0 else None,
-        "replicas": _join(carried.replicas),
-        "isr": _join(carried.isr),
-    }
+def _status(nodes: list[ClusterNode], controller: int, carried: Mapping[Any, Any]) -> "ClusterStatus":
+    """The status as the JSON API has it. What only the HTTP server of a broker knows is left out."""
+    from tidemill.wire.http.cluster import ClusterBroker, ClusterStatus
+
+    leads = Counter(each.leader for each in carried.values())
+    copies = Counter(node for each in carried.values() for node in each.replicas)
+    in_sync = Counter(node for each in carried.values() for node in each.isr)
+    lags = _lags(nodes)
+    return ClusterStatus(
+        controller=controller,
+        brokers=[
+            ClusterBroker(
+                broker=node.node_id,
+                address=node.address,
+                rack=node.facts.get("rack") or None,
+                roles=node.facts.get("roles"),
+                state=node.facts.get("state", INACTIVE),
+                controller=node.node_id == controller,
+                leads=leads[node.node_id],
+                replicas=copies[node.node_id],
+                in_sync=in_sync[node.node_id],
+                lag=lags[node.node_id].records if node.node_id in lags else None,
+                lag_ms=round(lags[node.node_id].ms) if node.node_id in lags else None,
+                reasons=[node.facts["reason"]] if node.facts.get("reason") else [],
+                report=None,
+            )
+            for node in nodes
+        ],
+        partitions=len(carried),
+        without_leader=sum(each.leader < 0 for each in carried.values()),
+        under_replicated=sum(len(each.isr) < len(each.replicas) for each in carried.values()),
+        under_min_isr=None,
+        short=[_short(key, each) for key, each in sorted(carried.items()) if len(each.isr) < len(each.replicas)],
+        unreachable_brokers=[node.node_id for node in nodes if "roles" not in node.facts],
+    )
 
 
-def _join(nodes: tuple[int, ...]) -> str:
+def _status_row(broker: "ClusterBroker") -> dict[str, Any]:
+    return {column: getattr(broker, column.replace(" ", "_")) for column in STATUS_COLUMNS}
+
+
+def _short(partition: Any, carried: Any) -> "ShortPartition":
+    from tidemill.wire.http.cluster import ShortPartition
+
+    return ShortPartition(
+        partition=str(partition),
+        leader=carried.leader if carried.leader >= 0 else None,
+        replicas=list(carried.replicas),
+        isr=list(carried.isr),
+    )
+
+
+def _builtins(document: Any) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(document)
+
+
+def _join(nodes: Iterable[int]) -> str:
     return ",".join(map(str, nodes))

@@ -8,6 +8,8 @@ from tidemill.wire.http.document import Document, Input
 
 MOVES_MAX = 10_000
 """The most partitions that a rebalance reports."""
+PROBLEMS_MAX = 20
+"""The most refusals that a change reports."""
 
 
 class HealthProblem(Document, frozen=True, kw_only=True):
@@ -110,7 +112,8 @@ class ClusterStatus(Document, frozen=True, kw_only=True):
     partitions: int
     without_leader: int
     under_replicated: int
-    under_min_isr: int
+    under_min_isr: int | None
+    """Partitions that refuse acks=all; null in commands, which do not read the settings of all topics."""
     short: list[ShortPartition]
     """The first of them."""
     unreachable_brokers: list[int]
@@ -138,10 +141,20 @@ class MovingPartitions(Document, frozen=True, kw_only=True):
     unreachable_brokers: list[int]
 
 
-class RebalanceRequest(Input, frozen=True, kw_only=True):
-    """Whether the moves are only shown."""
+class MovingReplica(Document, frozen=True, kw_only=True):
+    """How far the new replicas of a partition are, as its leader knows."""
 
-    dry_run: bool = False
+    topic: str
+    partition: int
+    bytes: int
+    lag: int | None
+    progress: float | None
+
+
+class MovingPart(Document, frozen=True, kw_only=True):
+    """The moving partitions that one broker leads."""
+
+    partitions: list[MovingReplica]
 
 
 class PlannedMove(Document, frozen=True, kw_only=True):
@@ -152,6 +165,8 @@ class PlannedMove(Document, frozen=True, kw_only=True):
     new_leader: int
     replicas: list[int]
     new_replicas: list[int]
+    copies: bool
+    """Whether a broker must copy the records of the partition."""
 
 
 class RebalanceOutcome(Document, frozen=True, kw_only=True):
@@ -181,7 +196,7 @@ class BrokerSettingRow(Document, frozen=True, kw_only=True):
     doc: str
 
 
-class BrokerSettingsPart(Document, frozen=True, kw_only=True):
+class BrokerSettingList(Document, frozen=True, kw_only=True):
     """All settings of one broker. They are set at its start."""
 
     broker: int

@@ -23,6 +23,7 @@ STEPS = 3
 """Lines of the grid above zero."""
 TICKS = 5
 """The most labels under a chart."""
+MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
 
@@ -81,7 +82,7 @@ def bar_chart(title: str, names: Sequence[str], bars: Sequence[ChartBar], unit: 
     )
     role = "group" if any(each.link for each in bars) else "img"
     drawing = Markup('<svg class="chart" role="{}" aria-label="{}" height="{}">{}{}{}</svg>').format(
-        role, title, HEIGHT, _grid(top, unit), drawn, labels
+        role, title, HEIGHT, drawn, _grid(top, unit), labels
     )
     legend = Markup("")
     if len(names) > 1:
@@ -226,7 +227,9 @@ def _grid(top: float, unit: str) -> Markup:
         kind = "grid" if step else "axis"
         lines.append(Markup('<line class="{}" x1="0" x2="100%" y1="{:.1f}" y2="{:.1f}"/>').format(kind, y, y))
         if step:
-            lines.append(Markup('<text x="0" y="{:.1f}">{}</text>').format(y - 4, TEXTS[unit](top * step / STEPS)))
+            lines.append(
+                Markup('<text class="y" x="0" y="{:.1f}">{}</text>').format(y - 4, TEXTS[unit](top * step / STEPS))
+            )
     return Markup("").join(lines)
 
 
@@ -266,7 +269,7 @@ def _time_labels(times_ms: Sequence[int]) -> Markup:
             100 * at / max(1, count - 1),
             HEIGHT - 4,
             "start" if at == 0 else "end" if at == count - 1 else "middle",
-            _clock(times_ms[at], times_ms),
+            _tick(times_ms[at], times_ms),
         )
         for at in _ticks(count)
     )
@@ -276,6 +279,12 @@ def _clock(time_ms: int, times_ms: Sequence[int]) -> str:
     """The time of the day, with the date where a chart is longer than a day."""
     text = time_text(time_ms)
     return text[11:19] if times_ms[-1] - times_ms[0] < DAY_MS else text[5:16]
+
+
+def _tick(time_ms: int, times_ms: Sequence[int]) -> str:
+    """The same without seconds where the distance of the labels is minutes."""
+    text, span_ms = _clock(time_ms, times_ms), times_ms[-1] - times_ms[0]
+    return text[:5] if TICKS * MINUTE_MS <= span_ms < DAY_MS else text
 
 
 def _last(values: Sequence[float | None]) -> float | None:
