@@ -160,6 +160,11 @@ def test_recorded_series_are_those_that_rules_use() -> None:
     assert used <= {each.record for each in RECORDINGS}
 
 
+def test_the_guide_lists_every_alert() -> None:
+    guide = (ROOT / "docs" / "guides" / "monitoring.md").read_text()
+    assert set(re.findall(r"`(Tidemill[A-Z]\w+)`", guide)) == {each.name for each in ALERTS}
+
+
 def test_commands_in_next_steps_exist() -> None:
     known = re.findall(r"^#+ `(tidemill [\w -]+)`", (ROOT / "docs/reference/cli.md").read_text(), re.MULTILINE)
     named = [found for alert in ALERTS for found in re.findall(r"tidemill [a-z]+(?: [a-z]+)?", alert.next_step)]

@@ -13,7 +13,7 @@ from tests.support.otlp_collector import METRICS, TRACES, OtlpCollector, Receive
 from tests.support.waiting import eventually
 
 from tidemill import Consumer as StreamConsumer
-from tidemill import TopicProducer
+from tidemill import Message, Timeline, TopicProducer
 from tidemill.model.errors import InvalidConfig
 from tidemill.testing import Broker
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -164,6 +164,21 @@ def lease_and_settle(stub: service.TimelineServiceStub, action: "wire.Action") -
         if down.HasField("outcomes"):
             assert down.outcomes.all_done
             ended.set()
+
+
+def test_the_client_names_its_trace(collector: OtlpCollector) -> None:
+    with Broker(flags=TRACED) as broker, Timeline(broker.grpc, "reminders") as timeline:
+        timeline.create()
+        for wrong in ("", "00", TRACEPARENT + "\n", TRACEPARENT.upper()):
+            with pytest.raises(ValueError, match="is not a trace context"):
+                timeline.schedule([Message(b"tea", time.time())], traceparent=wrong)
+        timeline.schedule([Message(b"tea", time.time())], traceparent=TRACEPARENT)
+        for lease in timeline.work(consumer_id="w1"):
+            assert lease.body == b"tea"
+            lease.complete()
+            break
+        spans = have(collector, "schedule reminders", "lease reminders", "complete reminders")
+    assert named(spans, "complete reminders").parent_id == named(spans, "lease reminders").span_id
 
 
 HOSTILE = [

@@ -22,14 +22,15 @@ class LoginChannel:
         """The function that makes calls of this method."""
         ask = self._channel.unary_unary(path, *arguments, **options)
 
-        async def call(request: Any, *, timeout: float | None = None) -> Any:
+        async def call(request: Any, *, timeout: float | None = None, metadata: tuple[Any, ...] = ()) -> Any:
             value = await self._login.value()
             try:
-                return await ask(request, timeout=timeout, metadata=((AUTHORIZATION_KEY, value),))
+                return await ask(request, timeout=timeout, metadata=(*metadata, (AUTHORIZATION_KEY, value)))
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.UNAUTHENTICATED or not self._login.renew(value):
                     raise
-            return await ask(request, timeout=timeout, metadata=((AUTHORIZATION_KEY, await self._login.value()),))
+            renewed = (*metadata, (AUTHORIZATION_KEY, await self._login.value()))
+            return await ask(request, timeout=timeout, metadata=renewed)
 
         return call
 

@@ -1,6 +1,7 @@
 """The asyncio client of timelines: all operations of producers, consumers and operators on one timeline."""
 
 import asyncio
+import re
 import secrets
 import time
 import uuid
@@ -23,6 +24,8 @@ from tidemill.model.timeline_errors import BadMessageId, BatchTooLarge, Timeline
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 SCHEDULE_MESSAGES_MAX = 1_000
+TRACEPARENT = "traceparent"
+TRACEPARENT_SHAPE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 SCHEDULE_BYTES_MAX = 8 * 1024 * 1024
 LIST_MESSAGES_MAX = 1_000
 STATUSES = {
@@ -150,19 +153,22 @@ class AsyncTimeline:
         reply = await self._connection.call("ListTimelines", wire.ListTimelinesRequest())
         return [_description(one) for one in reply.timelines]
 
-    async def schedule(self, messages: Iterable[Message]) -> list[ScheduledId]:
+    async def schedule(self, messages: Iterable[Message], *, traceparent: str | None = None) -> list[ScheduledId]:
         """Schedule messages. They are durable when this returns. Returns the ids, in order.
 
-        An existing id is left unchanged: its `exists_already` is true, and its `due` is the stored time.
+        An existing id is left unchanged: its `exists_already` is true, and its `due` is the stored time. `traceparent`
+        is the W3C trace context of the caller: a broker that records traces continues it.
         """
         if isinstance(messages, Message):
             raise TypeError("schedule needs a list of messages: schedule([Message(...)])")
+        metadata = () if traceparent is None else ((TRACEPARENT, _checked_traceparent(traceparent)),)
         ids: list[ScheduledId] = []
         for batch in _batches([_new(one) for one in messages]):
             reply = await self._connection.call_in_session(
                 "Schedule",
                 self._greeting,
                 partial(_schedule_request, batch),
+                metadata=metadata,
             )
             ids.extend(ScheduledId.of(one.id, one.until_ms, exists_already=not one.changed) for one in reply.outcomes)
         return ids
@@ -323,6 +329,13 @@ def _batches(messages: Sequence[wire.NewMessage]) -> Iterable[list[wire.NewMessa
         size += len(message.body)
     if batch:
         yield batch
+
+
+def _checked_traceparent(text: str) -> str:
+    """Refuse what gRPC cannot send. The broker ignores a context that is not valid."""
+    if not isinstance(text, str) or not TRACEPARENT_SHAPE.fullmatch(text):
+        raise ValueError(f"traceparent {str(text)[:60]!r} is not a trace context; write 00-TRACE_ID-SPAN_ID-01")
+    return text
 
 
 def _listed(ids: str | Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ next.
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
@@ -74,6 +74,9 @@ def typed(error: grpc.aio.AioRpcError, address: str) -> TidemillError:
             f"the call has more than {MESSAGE_BYTES_MAX} bytes; send fewer messages at once: {error.details()}"
         )
     return TimelineError(f"{error.code().name}: {error.details()}")
+
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class TimelineConnection:
@@ -151,7 +154,7 @@ class TimelineConnection:
         """Return the error as the broker raised it; if no broker ever answered, with all addresses that were tried."""
         return typed(error, self.address if self.contact.made else ", ".join(self._given))
 
-    async def call(self, method: str, request: Any) -> Any:
+    async def call(self, method: str, request: Any, *, metadata: Metadata = ()) -> Any:
         """Call, and retry while the broker is unreachable, up to the deadline."""
         began = time.monotonic()
         ends = began + self.timeout_ms / 1_000
@@ -160,7 +163,7 @@ class TimelineConnection:
             left_s = max(ends - time.monotonic(), 0.001)
             try:
                 stub, address = await self.stub(), self.address
-                reply = await getattr(stub, method)(request, timeout=left_s)
+                reply = await getattr(stub, method)(request, timeout=left_s, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 failure = self.typed(error)
             except asyncio.CancelledError:
@@ -180,13 +183,15 @@ class TimelineConnection:
             await asyncio.sleep(pause)
             attempt += 1
 
-    async def call_in_session(self, method: str, greeting: wire.HandshakeRequest, build: Callable[[str], Any]) -> Any:
+    async def call_in_session(
+        self, method: str, greeting: wire.HandshakeRequest, build: Callable[[str], Any], *, metadata: Metadata = ()
+    ) -> Any:
         """Call with a session: do the handshake first if there is none, and again if the broker has lost it."""
         session = await self._greeted(greeting, "")
         try:
-            return await self.call(method, build(session))
+            return await self.call(method, build(session), metadata=metadata)
         except UnknownSession:
-            return await self.call(method, build(await self._greeted(greeting, session)))
+            return await self.call(method, build(await self._greeted(greeting, session)), metadata=metadata)
 
     async def _greeted(self, greeting: wire.HandshakeRequest, stale: str) -> str:
         async with self._greeting:

@@ -95,9 +95,9 @@ class Timeline:
         """List all timelines of the broker."""
         return self._run(self._async.timelines())
 
-    def schedule(self, messages: Iterable[Message]) -> list[ScheduledId]:
+    def schedule(self, messages: Iterable[Message], *, traceparent: str | None = None) -> list[ScheduledId]:
         """Schedule messages. They are durable when this returns. Returns the ids; see `AsyncTimeline.schedule`."""
-        return self._run(self._async.schedule(messages))
+        return self._run(self._async.schedule(messages, traceparent=traceparent))
 
     def cancel(self, ids: str | Sequence[str]) -> None:
         """Cancel messages. All are tried; then one error names those that could not be cancelled."""
