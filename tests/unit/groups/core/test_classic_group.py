@@ -518,3 +518,11 @@ def test_a_generation_that_waits_only_for_an_unused_id_begins_when_the_id_ends()
     assert joins(stage) == {}
     stage.wait(1)
     assert joins(stage)["a"].generation == 2
+
+
+def test_an_instance_keeps_its_new_member_when_the_old_one_is_discarded() -> None:
+    stage = stable("a", static=True)
+    group = stage.group("g")
+    group.static["i-a"] = "its new member"
+    group.discard(group.members[stage.client("a").member_id], UnknownMemberId())
+    assert group.static == {"i-a": "its new member"}

@@ -480,3 +480,14 @@ def test_a_member_that_leaves_takes_its_view_and_its_deadline_along(stage: Stage
     stage.pulse("g", "a", member_epoch=-1)
     left = {stage.client("b").member_id}
     assert set(group.views) == set(group.deadlines) == set(group.members) == left
+
+
+def test_a_group_without_members_is_dropped_unless_it_is_journaled(stage: Stage) -> None:
+    stage.shard.consumer("new")
+    stage.shard.drop_unused("new")
+    assert "new" not in stage.shard.groups
+    stage.pulse("g", "a")
+    stage.shard.drop_unused("g")
+    stage.pulse("g", "a", member_epoch=-1)
+    stage.shard.drop_unused("g")
+    assert "g" in stage.shard.groups

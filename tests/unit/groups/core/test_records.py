@@ -114,6 +114,11 @@ def test_a_member_with_classic_protocols_as_kafka_writes_it() -> None:
         + ("01" + "00" + f"{len(structure):02x}" + structure.hex())
     )
     assert decode(key, written) == e.GroupEntry(e.MemberKey("g", "m"), value)
+    for marker, is_present in ((0, True), (-1, False)):
+        marked = written.replace(structure, marker.to_bytes(1, "big", signed=True) + structure[1:])
+        entry = decode(key, marked)
+        assert entry is not None
+        assert entry.value == (value if is_present else value._replace(classic=None))
 
 
 @pytest.mark.parametrize(

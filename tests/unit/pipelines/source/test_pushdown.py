@@ -113,3 +113,28 @@ def test_times_move_the_beginning_only() -> None:
     assert Pushed.of([Comparison("timestamp", "EqualTo", at(-1_000_000))]).since_ms is None
     naive = at(5_000_000).replace(tzinfo=None)
     assert Pushed.of([Comparison("timestamp", "EqualTo", naive)]).comparisons == ()
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "value", "matches"),
+    [
+        ("partition", "EqualTo", 2, [2]),
+        ("partition", "EqualNullSafe", 2, [2]),
+        ("partition", "GreaterThan", 2, [3]),
+        ("partition", "GreaterThanOrEqual", 2, [2, 3]),
+        ("partition", "LessThan", 2, [1]),
+        ("partition", "LessThanOrEqual", 2, [1, 2]),
+        ("partition", "In", (1, 3), [1, 3]),
+        ("partition", "IsNull", None, []),
+        ("partition", "IsNotNull", None, [1, 2, 3]),
+        ("topic", "StringStartsWith", "ab", [1, 2, 3]),
+        ("topic", "StringEndsWith", "ab", []),
+        ("topic", "StringContains", "b", [1, 2, 3]),
+        ("topic", "StringContains", "d", []),
+    ],
+)
+def test_a_partition_that_cannot_match_is_not_read(column: str, kind: str, value: object, matches: list[int]) -> None:
+    for negated in (False, True):
+        pushed = Pushed.of([Comparison(column, kind, value, negated)])
+        found = [number for number in (1, 2, 3) if pushed.wants(TopicPartition("abc", number))]
+        assert found == ([number for number in (1, 2, 3) if number not in matches] if negated else matches)
