@@ -241,7 +241,8 @@ def metrics_page() -> str:
     """Every metric of the broker and of the parallel consumer."""
     return _page(
         "Metrics",
-        "`GET /metrics` on the HTTP server returns the metrics in Prometheus text format. The usual `process_*` and "
+        "`GET /metrics` on the HTTP server returns the metrics in Prometheus text format, or as OpenMetrics to "
+        "scrapers that prefer it. The usual `process_*` and "
         "`python_gc_*` metrics of the Python client are there, too: memory, open files and their limit, processor "
         "time.",
         f"Every metric has the label `{CLUSTER}`, the id of the cluster (`/api/status` shows it), and the "

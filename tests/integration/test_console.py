@@ -267,6 +267,7 @@ def test_bytes_and_connections_are_counted_by_partner(tidemill_broker: Broker) -
     for direction in ("in", "out"):
         assert more("network_bytes_total", f'direction="{direction}",partner="kafka_client"') > size
         assert more("network_bytes_total", f'direction="{direction}",partner="http_client"') > 10
+    assert more("network_latency_seconds_count", 'partner="http_client"') >= 1
     for kind in ("producer", "consumer"):
         assert more("channels", f'server="kafka",type="{kind}"') == 1
     assert found['tidemill_requests_in_flight{server="kafka"}'] >= 1

@@ -3,15 +3,18 @@
 import importlib.util
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 import yaml
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client import Metric, parser
+from prometheus_client.openmetrics import parser as openmetrics
 from tests.support.cluster_processes import running_brokers
 from tests.support.doc_pages import ROOT
 from tests.support.exposition import TARGET_LABELS, exposition_of
@@ -77,8 +80,15 @@ def use(bootstrap: str, grpc: str) -> None:
     reader.close()
 
 
+class Scraped(NamedTuple):
+    """The metrics of a cluster in use: the labels of each one, and the addresses where they are."""
+
+    exposition: Exposition
+    addresses: Sequence[str]
+
+
 @pytest.fixture(scope="module")
-def cluster_exposition() -> Iterator[Exposition]:
+def cluster() -> Iterator[Scraped]:
     """The metrics of two brokers, because one broker alone has no replicas."""
     with running_brokers(2, racks=False, grpc="127.0.0.1:0", http="127.0.0.1:0") as brokers:
         servers = brokers.servers[1]
@@ -87,13 +97,38 @@ def cluster_exposition() -> Iterator[Exposition]:
         # Both are counted again only some seconds after the scrape before.
         counted = {"tidemill_group_lag_seconds", "tidemill_scheduled_records_waiting"}
         eventually(lambda: counted <= exposition_of(addresses).keys(), "lag and waiting records are not counted")
-        yield exposition_of(addresses)
+        yield Scraped(exposition_of(addresses), addresses)
 
 
 @pytest.fixture(scope="module")
-def exposition(cluster_exposition: Exposition) -> Exposition:
+def exposition(cluster: Scraped) -> Exposition:
     """The metrics of the brokers, of a parallel consumer, and those that appear only when something is wrong."""
-    return {**seldom_metrics(), **parallel_metrics(), **cluster_exposition}
+    return {**seldom_metrics(), **parallel_metrics(), **cluster.exposition}
+
+
+@pytest.mark.parametrize("query", ["", "?detail=partition"])
+def test_promtool_finds_nothing_wrong_in_the_exposition(cluster: Scraped, query: str) -> None:
+    for address in cluster.addresses:
+        text = httpx.get(f"http://{address}/metrics{query}", timeout=30).text
+        assert promtool("check", "metrics", text=text) == ""
+
+
+def test_openmetrics_has_the_same_series(cluster: Scraped) -> None:
+    url = f"http://{cluster.addresses[0]}/metrics?detail=partition"
+    plain = httpx.get(url, timeout=30)
+    negotiated = httpx.get(url, headers={"accept": OPENMETRICS}, timeout=30)
+    assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert negotiated.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert series_of(openmetrics.text_string_to_metric_families(negotiated.text)) >= series_of(
+        parser.text_string_to_metric_families(plain.text)
+    )
+
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+
+
+def series_of(families: Iterable[Metric]) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+    return {(sample.name, frozenset(sample.labels.items())) for family in families for sample in family.samples}
 
 
 def parallel_metrics() -> Exposition:

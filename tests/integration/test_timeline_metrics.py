@@ -123,6 +123,10 @@ def check_requests(found: Mapping[str, float]) -> None:
     assert operations == {"Work.Complete": 3, "Work.Release": 1, "Work.Extend": 1}
     labels = 'api="TimelineService/Work.Complete",error="StaleLease",server="grpc"'
     assert found[f"tidemill_request_errors_total{{{labels}}}"] == 1
+    for reason in ("UnknownMessage", "LeaseIsLive"):
+        labels = f'api="TimelineService/Cancel",error="{reason}",server="grpc"'
+        assert found[f"tidemill_request_errors_total{{{labels}}}"] == 1
+    assert found['tidemill_network_latency_seconds_count{partner="grpc_client"}'] >= 1
     for kind in ("producer", "consumer"):
         assert found[f'tidemill_channels{{server="grpc",type="{kind}"}}'] == 1
         assert found[f'tidemill_channel_errors_total{{server="grpc",type="{kind}"}}'] == 0

@@ -15,9 +15,9 @@ STOP_S = 30
 CHECK_S = 120
 
 
-def promtool(*words: str) -> str:
-    """Run a check, which must succeed; returns what it printed."""
-    ran = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=CHECK_S, check=False)
+def promtool(*words: str, text: str | None = None) -> str:
+    """Run a check, of `text` if it is given, which must succeed; returns what it printed."""
+    ran = subprocess.run(["promtool", *words], input=text, capture_output=True, text=True, timeout=CHECK_S, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus text. The numbers are read when the text is requested, and cost nothing before.
+"""Metrics as Prometheus text or as OpenMetrics. The numbers are read on request, and cost nothing before.
 
 The text can have a hundred thousand lines. It is made on the event loop, in turns of a few milliseconds: a thread would
 hold Python's lock against every request of a client. Labels of the whole broker are written once, as text that is
@@ -16,6 +16,7 @@ from tidemill.model.metrics import CounterReading, Gauge, HistogramReading, Labe
 
 READINGS_AT_ONCE = 50
 """How many readings are made between two looks at the time."""
+OPENMETRICS_END = b"# EOF\n"
 KINDS = {Gauge: "gauge", CounterReading: "counter", HistogramReading: "histogram"}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _IS_SPECIAL = re.compile(r'[\\"\n]').search
@@ -25,7 +26,8 @@ _NO_LABELS: Labels = ()
 class MetricsText:
     """The lines of every metric; those of one metric are kept together, as the format demands."""
 
-    def __init__(self, broker_labels: Labels = ()) -> None:
+    def __init__(self, broker_labels: Labels = (), *, is_openmetrics: bool = False) -> None:
+        self._is_openmetrics = is_openmetrics
         self._broker_labels = _pairs(broker_labels)
         self._lines: dict[str, list[str]] = {}
         self._last_labels, self._last_text = _NO_LABELS, self._braces(self._broker_labels)
@@ -35,7 +37,7 @@ class MetricsText:
         for each in readings:
             lines = self._lines.get(each.name)
             if lines is None:
-                lines = self._lines[each.name] = _head(each)
+                lines = self._lines[each.name] = self._head(each)
             if isinstance(each, HistogramReading):
                 lines += self._of_histogram(each)
                 continue
@@ -64,6 +66,15 @@ class MetricsText:
         lines += (f"{name}_count{braces} {histogram.count}\n", f"{name}_sum{braces} {_number(histogram.total)}\n")
         return lines
 
+    def _head(self, reading: MetricReading) -> list[str]:
+        """The lines before those of a metric. OpenMetrics names a counter without its suffix there."""
+        is_total = isinstance(reading, CounterReading) and not self._is_openmetrics
+        name = f"{reading.name}_total" if is_total else reading.name
+        doc = reading.doc.replace("\\", "\\\\").replace("\n", "\\n")
+        if self._is_openmetrics:
+            doc = doc.replace('"', '\\"')
+        return [f"# HELP {name} {doc}\n# TYPE {name} {KINDS[type(reading)]}\n"]
+
     def _joined(self, labels: Labels) -> str:
         own = _pairs(labels)
         return f"{own},{self._broker_labels}" if own and self._broker_labels else own or self._broker_labels
@@ -71,12 +82,6 @@ class MetricsText:
     @staticmethod
     def _braces(labels: str) -> str:
         return f"{{{labels}}}" if labels else ""
-
-
-def _head(reading: MetricReading) -> list[str]:
-    name = f"{reading.name}_total" if isinstance(reading, CounterReading) else reading.name
-    doc = reading.doc.replace("\\", "\\\\").replace("\n", "\\n")
-    return [f"# HELP {name} {doc}\n# TYPE {name} {KINDS[type(reading)]}\n"]
 
 
 def _pairs(labels: Labels) -> str:
@@ -110,14 +115,16 @@ async def _in_turns(readings: Iterable[MetricReading], turns: LoopTurns) -> Asyn
         await turns.pause()
 
 
-async def exposition(metrics: BrokerMetrics, *, by_partition: bool) -> bytes:
+async def exposition(metrics: BrokerMetrics, *, by_partition: bool, is_openmetrics: bool = False) -> bytes:
     """The text that Prometheus reads."""
-    text, turns, parts = MetricsText(metrics.labels), LoopTurns(), []
+    text, turns, parts = MetricsText(metrics.labels, is_openmetrics=is_openmetrics), LoopTurns(), []
     async for some in readings_in_turns(metrics, by_partition=by_partition):
         text.add(some)
     for name in text.names():
         parts.append(text.encoded(name))
         await turns.pause()
+    if is_openmetrics:
+        parts.append(OPENMETRICS_END)
     return b"".join(parts)
 
 
@@ -127,16 +134,18 @@ class MetricsPage:
     def __init__(self, metrics: BrokerMetrics) -> None:
         self._metrics = metrics
         self._turn = asyncio.Lock()
-        self._next: dict[bool, asyncio.Task[bytes]] = {}
+        self._next: dict[tuple[bool, bool], asyncio.Task[bytes]] = {}
 
-    async def text(self, *, by_partition: bool) -> bytes:
+    async def text(self, *, by_partition: bool, is_openmetrics: bool = False) -> bytes:
         """The text as of now or later."""
-        task = self._next.get(by_partition)
+        wanted = by_partition, is_openmetrics
+        task = self._next.get(wanted)
         if task is None:
-            task = self._next[by_partition] = asyncio.get_running_loop().create_task(self._make(by_partition))
+            task = self._next[wanted] = asyncio.get_running_loop().create_task(self._make(wanted))
         return await asyncio.shield(task)
 
-    async def _make(self, by_partition: bool) -> bytes:
+    async def _make(self, wanted: tuple[bool, bool]) -> bytes:
         async with self._turn:
-            del self._next[by_partition]
-            return await exposition(self._metrics, by_partition=by_partition)
+            del self._next[wanted]
+            by_partition, is_openmetrics = wanted
+            return await exposition(self._metrics, by_partition=by_partition, is_openmetrics=is_openmetrics)

@@ -15,7 +15,10 @@ def server_readings(metrics: BrokerMetrics) -> Callable[[], Iterator[MetricReadi
             yield Gauge("tidemill_connections", "Open connections.", count, (("server", server),))
         for server, count in _by_name(metrics.connections_opened):
             yield CounterReading(
-                "tidemill_connections_opened", "Connections since start.", count, (("server", server),)
+                "tidemill_connections_opened",
+                "Connections since start, of the Kafka and HTTP servers.",
+                count,
+                (("server", server),),
             )
         for server, in_flight in sorted(metrics.in_flight.items()):
             yield Gauge(
@@ -46,7 +49,7 @@ def _networks(metrics: BrokerMetrics) -> Iterator[MetricReading]:
             )
         yield HistogramReading(
             "tidemill_network_latency_seconds",
-            "Round trips: of TCP to Kafka clients, of requests to brokers and coordination.",
+            "Round trips: of TCP to Kafka and HTTP clients, pings to consumers, requests to brokers and coordination.",
             traffic.latency,
             (("partner", partner),),
         )

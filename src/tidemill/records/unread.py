@@ -24,8 +24,10 @@ class UnreadPosition(NamedTuple):
         return max(0, end_offset - self.offset)
 
     def age_s(self, now_ms: int) -> float | None:
-        """How old the record is, if there is one."""
-        return None if self.timestamp_ms is None else max(0, now_ms - self.timestamp_ms) / 1_000
+        """How old the record is, if there is one and it has a time. Kafka writes a negative number for no time."""
+        if self.timestamp_ms is None or self.timestamp_ms < 0:
+            return None
+        return max(0, now_ms - self.timestamp_ms) / 1_000
 
 
 def unread_in(chunks: Iterable[Buffer], aborted: Iterable[tuple[int, int]], offset: int) -> UnreadPosition:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.broker_worlds import batch_of, running
 from tests.support.metrics import samples
@@ -109,6 +110,23 @@ def test_text_is_escaped_and_lines_of_one_metric_are_together() -> None:
     ] * 2
 
 
+async def test_openmetrics_names_a_counter_without_its_suffix_and_has_an_end() -> None:
+    telemetry = BrokerMetrics()
+    telemetry.sources.append(
+        lambda: [CounterReading("tidemill_b", 'The "B".\n', 2.5), Gauge("tidemill_c", "C\\.", 1, (("topic", NAME),))]
+    )
+    text = (await exposition(telemetry, by_partition=False, is_openmetrics=True)).decode()
+    assert text.splitlines()[:3] == [
+        '# HELP tidemill_b The \\"B\\".\\n',
+        "# TYPE tidemill_b counter",
+        "tidemill_b_total 2.5",
+    ]
+    assert text.endswith("# EOF\n")
+    counter, gauge = openmetrics.text_string_to_metric_families(text)
+    assert (counter.documentation, gauge.documentation) == ('The "B".\n', "C\\.")
+    assert gauge.samples[0].labels == {"topic": NAME}
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(3, "3"), (True, "1.0"), (0.5, "0.5"), (float("inf"), "+Inf"), (float("-inf"), "-Inf"), (float("nan"), "NaN")],
@@ -182,11 +200,13 @@ async def test_scrapes_that_wait_share_one_text() -> None:
     await asyncio.sleep(0.01)
     gone, *waiting = [asyncio.create_task(page.text(by_partition=False)) for _ in range(20)]
     detailed = asyncio.create_task(page.text(by_partition=True))
+    other_format = asyncio.create_task(page.text(by_partition=True, is_openmetrics=True))
     await asyncio.sleep(0)
     gone.cancel()
     gate.set()
     texts = [samples(each) for each in await asyncio.gather(first, *waiting, detailed)]
-    assert made == 3
+    assert (await other_format).endswith(b"# EOF\n")
+    assert made == 4
     assert texts[0] == {"tidemill_made": 1, "tidemill_detail": 0}
     assert texts[1:-1] == [{"tidemill_made": 2, "tidemill_detail": 0}] * 19
     assert texts[-1] == {"tidemill_made": 3, "tidemill_detail": 1}

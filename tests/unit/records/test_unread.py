@@ -57,3 +57,4 @@ def test_distance_and_age() -> None:
     assert UnreadPosition(4, 1_000).age_s(3_500) == 2.5
     assert UnreadPosition(4, 1_000).age_s(500) == 0
     assert UnreadPosition(4).age_s(500) is None
+    assert UnreadPosition(4, -1).age_s(500) is None  # Kafka's number for a record without a time

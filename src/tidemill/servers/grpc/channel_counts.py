@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.metrics import GRPC_CLIENTS, BrokerMetrics
 from tidemill.model.errors import TidemillError
 from tidemill.model.metrics import CounterReading, Gauge, MetricReading
 from tidemill.model.timeline_errors import (
@@ -22,7 +22,8 @@ from tidemill.servers.grpc.call import SERVER_NAME
 from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, Release, error_of
 
 PRODUCER, CONSUMER = "producer", "consumer"
-STREAM = "TimelineService/Work"
+SERVICE = "TimelineService"
+STREAM = f"{SERVICE}/Work"
 ACTIONS: tuple[type[Command], ...] = (Complete, Release, Extend)
 EXPECTED = (ConsumerReplaced, TimelineDeleting, TimelineNotReady, UnknownSession)
 """After these a client connects again or repeats its handshake, as the protocol demands."""
@@ -33,6 +34,7 @@ class ChannelCounts:
 
     def __init__(self, metrics: BrokerMetrics) -> None:
         self.streams = 0
+        self._metrics = metrics
         self._failed: Counter[str] = Counter()
         self._operations = {each: metrics.api(SERVER_NAME, f"{STREAM}.{each.__name__}") for each in ACTIONS}
 
@@ -45,6 +47,16 @@ class ChannelCounts:
             traffic.duration.add_equal(seconds, count)
             if error is not None:
                 traffic.failed(error, count)
+
+    def rejected(self, method: str, outcomes: Iterable[CommandOutcome]) -> None:
+        """Count the errors in the response of a method, which has an outcome for each message."""
+        for error, count in Counter(map(_error_name, outcomes)).items():
+            if error is not None:
+                self._metrics.api(SERVER_NAME, f"{SERVICE}/{method}").failed(error, count)
+
+    def round_trip(self, seconds: float) -> None:
+        """Count the round trip of a ping to a consumer, without the time that the consumer took to answer."""
+        self._metrics.network(GRPC_CLIENTS).latency.add(seconds)
 
     @contextmanager
     def consuming(self) -> Iterator[None]:

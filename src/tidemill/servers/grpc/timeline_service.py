@@ -200,9 +200,9 @@ class TimelineService(generated.TimelineServiceServicer):
             session = self._producer(request.session, call)
             refuse_followed(session.timeline)
             _check_length(len(request.ids), IDS_MAX)
-            return _outcomes(
-                request.ids, await self._dispatcher.cancel(session.timeline, request.ids, group=session.group)
-            )
+            outcomes = await self._dispatcher.cancel(session.timeline, request.ids, group=session.group)
+            self._counts.rejected("Cancel", outcomes)
+            return _outcomes(request.ids, outcomes)
 
         return await self._of_producer(call, cancel)
 
@@ -214,6 +214,7 @@ class TimelineService(generated.TimelineServiceServicer):
             refuse_followed(session.timeline)
             _check_length(len(request.ids), IDS_MAX)
             outcomes = await self._dispatcher.move(session.timeline, request.ids, request.due_ms, group=session.group)
+            self._counts.rejected("Move", outcomes)
             return _outcomes(request.ids, outcomes)
 
         return await self._of_producer(call, move)

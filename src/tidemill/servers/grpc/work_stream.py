@@ -218,6 +218,7 @@ class WorkStream:
     def _pong(self, pong: wire.Pong, consumer: TimelineConsumer) -> None:
         back_us = self._dispatcher.clock.wall_us()
         round_trip_us = (back_us - pong.sent_us) - (pong.answered_us - pong.received_us)
+        self._counts.round_trip(max(0, round_trip_us) / 1e6)
         drift_us = ((pong.received_us - pong.sent_us) + (pong.answered_us - back_us)) // 2
         self._dispatcher.heard(self._timeline, consumer, latency_us=max(0, round_trip_us // 2), drift_us=drift_us)
 

@@ -12,6 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidemill.broker.metrics import HTTP_CLIENTS, BrokerMetrics
+from tidemill.broker.tcp_round_trip import round_trip_s
 from tidemill.model.listeners import HTTP
 from tidemill.security.core.principal import ANONYMOUS, Principal
 
@@ -82,7 +83,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End the deadline of a request that has fully arrived."""
+        """End the deadline of a request that has fully arrived, and count the round trip to its client."""
+        found_s = round_trip_s(self.transport)
+        if found_s is not None:
+            self._metrics.network(HTTP_CLIENTS).latency.add(found_s)
         self._received_bytes = 0
         self._has_head = False
         self._receiving.end()

@@ -53,6 +53,7 @@ from tidemill.servers.http.console.page import page_endpoint
 from tidemill.servers.http.console.pages import PAGES
 from tidemill.servers.http.console.static import serve_static
 from tidemill.servers.http.core.authorization_table import ROUTES
+from tidemill.servers.http.core.metrics_format import MetricsFormat, metrics_format
 from tidemill.servers.http.core.route_access import LoginNeed, RouteAccess
 from tidemill.servers.http.login_form import LoginForm
 from tidemill.servers.http.logins import HttpClient, HttpLogins
@@ -62,7 +63,6 @@ from tidemill.servers.http.responses import SafetyHeaders, login_required, probl
 from tidemill.servers.http.server import Ask, Tell
 from tidemill.servers.http.sql_api import sql_endpoint, table_endpoint
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 DETAIL_PARTITION = "partition"
 REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
 PATH_SHOWN_CHARS = 100
@@ -101,8 +101,10 @@ class Documents:
             reason = f"detail={detail[:PATH_SHOWN_CHARS]} is unknown; leave it out, or use detail={DETAIL_PARTITION}"
             return problem(request.url.path, 400, reason)
         by_partition = detail == DETAIL_PARTITION
-        text = await self._metrics.text(by_partition=by_partition)
-        return Response(text, media_type=METRICS_TYPE)
+        chosen = metrics_format(request.headers.get("accept", ""))
+        is_openmetrics = chosen is MetricsFormat.OPENMETRICS
+        text = await self._metrics.text(by_partition=by_partition, is_openmetrics=is_openmetrics)
+        return Response(text, headers={"content-type": chosen.value, "vary": "Accept"})
 
     async def live(self, _: Request, __: HttpClient) -> Response:
         """`GET /health/live`."""

@@ -1,20 +1,16 @@
 """What one connection is used for: bytes, requests in progress, whether it produces or consumes, and how it ends."""
 
-import socket
 from asyncio import Transport
-from struct import Struct
 
 import structlog
 
 from tidemill.broker.metrics import BROKERS, KAFKA_CLIENTS, BrokerMetrics
+from tidemill.broker.tcp_round_trip import round_trip_s
 from tidemill.model.metrics import NetworkTraffic
 from tidemill.security.core.event_limiter import EventLimiter
 from tidemill.servers.kafka.api import ConnectionIdentity
 
 PRODUCE, FETCH = 0, 1
-_INFO_BYTES, _ROUND_TRIP_AT = 104, 68
-"""Of the struct tcp_info of Linux: how much of it is read, and where it has the round trip in microseconds."""
-_MICROSECONDS = Struct("=I")
 
 log = structlog.get_logger("tidemill.kafka")
 
@@ -62,9 +58,6 @@ class ClientChannel:
 
     def measure(self) -> None:
         """Count the round trip to the client, as TCP has measured it."""
-        option, transport = getattr(socket, "TCP_INFO", None), self.transport
-        if option is None or transport is None or transport.is_closing():
-            return
-        found = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, option, _INFO_BYTES)
-        if len(found) == _INFO_BYTES:
-            self.traffic.latency.add(_MICROSECONDS.unpack_from(found, _ROUND_TRIP_AT)[0] / 1e6)
+        found_s = round_trip_s(self.transport)
+        if found_s is not None:
+            self.traffic.latency.add(found_s)

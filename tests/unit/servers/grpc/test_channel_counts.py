@@ -6,13 +6,14 @@ from time import perf_counter
 import pytest
 from tests.support.readings import values_of
 
-from tidemill.broker.metrics import BrokerMetrics
+from tidemill.broker.metrics import GRPC_CLIENTS, BrokerMetrics
 from tidemill.model.timeline_errors import (
     BadHandshake,
     ConsumerReplaced,
     StaleLease,
     StoreUnavailable,
     TimelineNotReady,
+    UnknownMessage,
     UnknownSession,
 )
 from tidemill.security.core.principal import user
@@ -43,6 +44,22 @@ def test_each_operation_of_a_stream_is_a_request() -> None:
         "TimelineService/Work.Extend": (1, {}),
     }
     assert metrics.api("grpc", "TimelineService/Work.Complete").duration.total == pytest.approx(6, abs=0.5)
+
+
+def test_each_rejected_message_of_a_call_is_an_error() -> None:
+    metrics = BrokerMetrics()
+    counts = ChannelCounts(metrics)
+    counts.rejected("Cancel", [CommandOutcome.DONE, CommandOutcome.MISSING, CommandOutcome.MISSING])
+    counts.rejected("Move", [CommandOutcome.DONE])
+    assert metrics.api("grpc", "TimelineService/Cancel").errors == {UnknownMessage.__name__: 2}
+    assert metrics.api("grpc", "TimelineService/Move").errors == {}
+
+
+def test_round_trips_of_pings_are_those_of_clients_of_grpc() -> None:
+    metrics = BrokerMetrics()
+    ChannelCounts(metrics).round_trip(0.25)
+    latency = metrics.network(GRPC_CLIENTS).latency
+    assert (latency.count, latency.total) == (1, 0.25)
 
 
 async def test_a_stream_is_a_channel_while_it_is_open() -> None:
