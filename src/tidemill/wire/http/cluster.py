@@ -70,6 +70,8 @@ class BrokerReport(Document, frozen=True, kw_only=True):
     connections: int
     lags: list[FollowerLag]
     timelines: int
+    shares_timelines: bool = False
+    """Whether other brokers have the same timelines, in a shared store."""
 
 
 class NoQuestion(Document, frozen=True, kw_only=True):

@@ -58,6 +58,7 @@ async def report_of(broker: BrokerNode, rights: ClientRights, _: NoQuestion) -> 
         connections=sum(broker.metrics.connections.values()),
         lags=[FollowerLag(broker=node, records=lag.records, ms=lag.ms) for node, lag in sorted(lags.items())],
         timelines=0 if broker.timelines is None else sum(1 for _ in broker.timelines.timelines()),
+        shares_timelines=broker.timelines is not None and broker.timelines.is_shared,
     )
 
 

@@ -15,6 +15,7 @@ from tidemill.servers.http.api.broker_reports import REPORT
 from tidemill.servers.http.api.cluster_status import counts_of, read_status
 from tidemill.servers.http.api.group_parts import GROUPS
 from tidemill.servers.http.core.attention import attention
+from tidemill.wire.http.cluster import BrokerReport
 from tidemill.wire.http.groups import GroupsQuestion
 from tidemill.wire.http.overview import (
     ClusterOverview,
@@ -51,12 +52,18 @@ async def read_overview(context: ApiContext, call: ApiCall[None, None]) -> Clust
         under_replicated=counts.under_replicated,
         under_min_isr=counts.under_min_isr,
         groups=sum(part.total for part in groups.parts.values()),
-        timelines=max((each.timelines for each in reports), default=0),
+        timelines=_timelines(reports),
         log_bytes=sum(each.log_bytes for each in reports),
         connections=sum(each.connections for each in reports),
         attention=attention(counts, status.brokers, [row for part in groups.parts.values() for row in part.groups]),
         unreachable_brokers=status.unreachable_brokers,
     )
+
+
+def _timelines(reports: Sequence[BrokerReport]) -> int:
+    """All timelines: brokers that share a store all report the same ones."""
+    own = sum(each.timelines for each in reports if not each.shares_timelines)
+    return own + max((each.timelines for each in reports if each.shares_timelines), default=0)
 
 
 async def read_history(context: ApiContext, call: ApiCall[HistoryQuery, None]) -> History:
