@@ -4,7 +4,7 @@ Clients refuse a certificate that has expired, and the broker itself would not n
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Protocol
@@ -27,8 +27,15 @@ class CertificateKeeper(Protocol):
 class CertificateWatch:
     """When the certificate of each server expires."""
 
-    def __init__(self, settings: Settings, now_ms: Callable[[], int], broker: CertificateKeeper) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        now_ms: Callable[[], int],
+        broker: CertificateKeeper,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._broker = broker
+        self._sleep = sleep
         self._settings = settings
         self._now_ms = now_ms
         self._expiries: Mapping[str, datetime] = {}
@@ -45,7 +52,7 @@ class CertificateWatch:
                     inspection.warn_about_certificates, self._settings, now
                 )
             look += 1
-            await asyncio.sleep(LOOK_S)
+            await self._sleep(LOOK_S)
 
     def readings(self) -> Iterator[MetricReading]:
         """What was found at the last look."""

@@ -10,9 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+import structlog
+
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.backlog import Backlog
+
+log = structlog.get_logger(__name__)
 
 PAUSE_MS = 2_000
 REST_SHARE = 20
@@ -62,5 +66,7 @@ class BacklogReader:
             self._newest = BacklogCount(now_ms, await self._count(now_ms))
         self._rest_ms = max(PAUSE_MS, round(REST_SHARE * 1_000 * (loop.time() - began_s)))
 
-    def _ended(self, _: asyncio.Task[None]) -> None:
+    def _ended(self, running: asyncio.Task[None]) -> None:
         self._running = None
+        if not running.cancelled() and (error := running.exception()) is not None:
+            log.error("backlog_count_failed", exc_info=error)

@@ -107,7 +107,7 @@ def test_the_list_has_every_timeline_with_its_messages(broker: Broker, api: http
 
 def test_the_future_is_counted_from_the_first_message_to_the_last(broker: Broker, api: httpx.Client) -> None:
     with timeline(broker, "future") as opened:
-        now = time.time()
+        now = round(time.time(), 3)
         opened.schedule([Message(b"", now - 100), *(Message(b"", now + HOUR_S + each) for each in range(10))])
         whole = found(api.get("/future/future", params={"bars": 7}))
         assert sum(whole["counts"]) == whole["total"] == 11

@@ -1,6 +1,7 @@
 """When certificates expire, for /metrics and for the log."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,11 +24,13 @@ class KeptNotes:
     certificates: tuple[CertificateNote, ...] = ()
 
 
-def watch_of(path: Path, days_left: int, notes: KeptNotes) -> CertificateWatch:
+def watch_of(
+    path: Path, days_left: int, notes: KeptNotes, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> CertificateWatch:
     made = create_certificate(path, "broker", ("localhost",), days=200, now=NOW - timedelta(days=200 - days_left))
     broker = {"listeners": "SASL_SSL://127.0.0.1:9092", "ssl.keystore.location": str(made.path)}
     settings = load({"grpc": "none", "http": "none"}, broker=broker)
-    return CertificateWatch(settings, lambda: int(NOW.timestamp() * 1000), notes)
+    return CertificateWatch(settings, lambda: int(NOW.timestamp() * 1000), notes, sleep)
 
 
 async def test_the_expiry_of_each_server_is_reported(tmp_path: Path) -> None:
@@ -41,9 +44,8 @@ async def test_the_expiry_of_each_server_is_reported(tmp_path: Path) -> None:
     assert (found.value, found.labels) == ((NOW + timedelta(days=100)).timestamp(), (("server", "SASL_SSL"),))
 
 
-async def test_a_warning_is_logged_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_warning_is_logged_once_a_day(tmp_path: Path) -> None:
     notes, looks = KeptNotes(), 0
-    watch = watch_of(tmp_path, 3, notes)
 
     async def until_the_next_look(_: float) -> None:
         nonlocal looks
@@ -51,7 +53,7 @@ async def test_a_warning_is_logged_once_a_day(tmp_path: Path, monkeypatch: pytes
         if looks > LOOKS_PER_WARNING:
             raise EOFError
 
-    monkeypatch.setattr(asyncio, "sleep", until_the_next_look)
+    watch = watch_of(tmp_path, 3, notes, until_the_next_look)
     with capture_logs() as logged, pytest.raises(EOFError):
         await watch.run()
     assert [each["event"] for each in logged] == ["certificate_expires"] * 2

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 from tests.support.virtual_timelines import VirtualLoop, World
 
 from tidemill.model.timeline_errors import StoreUnavailable
@@ -17,7 +18,7 @@ class SlowCount:
 
     def __init__(self) -> None:
         self.takes_s = 0.0
-        self.fails = False
+        self.fails = self.has_bug = False
         self.counts = self.running = self.most_running = 0
 
     async def __call__(self, _: int) -> dict[str, Backlog]:
@@ -28,6 +29,8 @@ class SlowCount:
             await asyncio.sleep(self.takes_s)
             if self.fails:
                 raise StoreUnavailable("the test says so")
+            if self.has_bug:
+                raise ZeroDivisionError
             return {"line": EMPTY._replace(available=self.counts)}
         finally:
             self.running -= 1
@@ -85,3 +88,13 @@ async def test_a_failing_store_leaves_the_count_before() -> None:
     count.fails = False
     await asyncio.sleep(10)
     assert await available(reader) == 3
+
+
+async def test_an_unexpected_error_is_logged_and_the_next_question_counts_again() -> None:
+    reader, count, _ = make_reader()
+    count.has_bug = True
+    with capture_logs() as logged:
+        assert await reader.read() is None
+    assert [each["event"] for each in logged] == ["backlog_count_failed"]
+    count.has_bug = False
+    assert await available(reader) == 2

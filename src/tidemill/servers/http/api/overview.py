@@ -1,6 +1,7 @@
 """The overview in the JSON API: the state of the cluster, what needs attention, and rates over time."""
 
 from collections.abc import Callable, Iterable, Sequence
+from math import fsum
 from typing import Any
 
 from tidemill.broker.broker import BrokerNode
@@ -100,7 +101,8 @@ def combined(parts: Sequence[HistoryPart], series: Sequence[str]) -> Iterable[Hi
         keys = sorted({key for part in parts for key in part.series.get(name, {})})
         for key in keys:
             rows = [part.series[name][key] for part in parts if key in part.series.get(name, {})]
-            join: Callable[[Iterable[float]], float] = max if name in largest else sum
+            # The same to the last bit in every order of the brokers, so that all brokers show the same.
+            join: Callable[[Iterable[float]], float] = max if name in largest else fsum
             yield HistoryValues(
                 name=name, key=key, values=[_joined(column, join) for column in zip(*rows, strict=True)]
             )

@@ -163,7 +163,7 @@ def test_texts() -> None:
         ("$" + " " * CHARS_MAX, "characters, and 1000 are accepted"),
     ],
 )
-def test_what_is_refused(text: str, reason: str) -> None:
+def test_conditions_that_are_refused(text: str, reason: str) -> None:
     with pytest.raises(InvalidCondition, match=reason):
         parse_condition(text)
 

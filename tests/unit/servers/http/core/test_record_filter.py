@@ -50,7 +50,7 @@ def test_filters_that_are_refused() -> None:
     "payload",
     [None, b"", b"{", b"\xff", b"[" * 100_000, b"1" * 10_000, b'"\\ud800"', b" " * (JSON_BYTES_MAX + 1), b"NaN"],
 )
-def test_what_is_not_json(payload: bytes | None) -> None:
+def test_payloads_that_are_not_json(payload: bytes | None) -> None:
     assert json_in(payload) is MISSING
 
 
