@@ -14,10 +14,10 @@ export UV_LINK_MODE = copy
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system java run test check collect fmt unit long lowest bench chaos mutants fuzz docs proto clean
+.PHONY: help setup system java run test check collect fmt unit long lowest bench chaos mutants fuzz docs screenshots proto clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidemill needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
@@ -100,6 +100,9 @@ mutants: setup ## mutation tests of the cores, records, wire and the parallel cl
 docs: setup ## build the documentation site in site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "site/index.html"
+
+screenshots: setup system ## photograph every page of the console for docs/pictures/console
+	$(BIN)/python docs/pictures/make_screenshots.py $(ARGS)
 
 proto: setup ## generate the gRPC code from its schema
 	$(BIN)/python -m tidemill.wire.grpc.generate
