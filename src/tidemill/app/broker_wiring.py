@@ -26,6 +26,7 @@ from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BROKERS, BrokerMetrics
 from tidemill.broker.partition_metrics import partition_offsets
 from tidemill.broker.partitions import Partitions
+from tidemill.broker.pipeline_metrics import pipeline_readings, pipeline_source
 from tidemill.broker.server_metrics import server_readings
 from tidemill.broker.topic_metrics import topic_readings
 from tidemill.broker.topics import Topics
@@ -36,6 +37,7 @@ from tidemill.cluster.core.changes import live_brokers
 from tidemill.cluster.core.registration import Registration
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
+from tidemill.coordinator.interface import Coordinator
 from tidemill.coordinator.internal_topics import InternalTopics, shapes
 from tidemill.coordinator.limits import group_limits, transaction_limits
 from tidemill.coordinator.lookup import CoordinatorLookup
@@ -46,7 +48,8 @@ from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.listeners import inter_broker_listener, is_authorizer_on
-from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING
+from tidemill.model.topics import GROUP_OFFSETS, PIPELINES, TRANSACTION_STATE, WAITING
+from tidemill.pipeline_reports.coordinator import PipelineReports
 from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.replication.peers import Peers
 from tidemill.replication.reassignment import Reassignments
@@ -178,9 +181,15 @@ class _Wiring:
             supervisor=self._supervisor,
         )
         self._coordinators = CoordinatorLookup(self._internal, self._groups, self._transactions)
-        self._placement = CoordinatorPlacement(
-            {GROUP_OFFSETS: self._groups, TRANSACTION_STATE: self._transactions}, self._internal.led, self._supervisor
+        self._pipeline_reports = PipelineReports(
+            self._internal.journal(PIPELINES), clock_ms=environment.clock_ms, may_expire=self._may_delete_by_time
         )
+        coordinators: dict[str, Coordinator] = {
+            GROUP_OFFSETS: self._groups,
+            TRANSACTION_STATE: self._transactions,
+            PIPELINES: self._pipeline_reports,
+        }
+        self._placement = CoordinatorPlacement(coordinators, self._internal.led, self._supervisor)
 
     def _make_replication(self) -> None:
         environment, settings, node_id = self._environment, self._settings, self._identity.node_id
@@ -196,7 +205,11 @@ class _Wiring:
         self._group_lag = GroupLags(
             self._view, self._partitions, self._groups, self._peers, node_id=node_id, clock_ms=environment.clock_ms
         )
-        self._metrics.sources += [self._topics.commands.readings, group_readings(self._groups)]
+        self._metrics.sources += [
+            self._topics.commands.readings,
+            group_readings(self._groups),
+            pipeline_readings(self._pipeline_reports, environment.clock_ms),
+        ]
         self._metrics.snapshots += [
             topic_readings(self._metrics),
             log_readings(self._partitions),
@@ -270,6 +283,7 @@ class _Wiring:
             groups=self._groups,
             group_lag=self._group_lag,
             transactions=self._transactions,
+            pipeline_reports=self._pipeline_reports,
             transaction_router=self._router,
             transaction_verifier=TransactionVerifier(node_id, self._coordinators, self._transactions, self._router),
             coordinators=self._coordinators,
@@ -286,6 +300,7 @@ class _Wiring:
         history = BrokerHistory(self._environment.clock_ms, steady_ms)
         history.add(traffic_source(self._metrics))
         history.add(request_source(self._metrics))
+        history.add(pipeline_source(self._pipeline_reports, self._environment.clock_ms))
         return history
 
     def _make_controller(self) -> Controller:

@@ -55,6 +55,7 @@ from tidemill.model.errors import TidemillError
 from tidemill.model.listeners import ListenerSpec
 from tidemill.model.metric_labels import CLUSTER
 from tidemill.model.metrics import Labels
+from tidemill.pipeline_reports.coordinator import PipelineReports
 from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.replication.reassignment import Reassignments
 from tidemill.scheduling import Scheduler
@@ -65,6 +66,8 @@ from tidemill.tracing.tracer import BrokerTracer
 from tidemill.transactions.coordinator import TransactionCoordinator
 
 NO_DIRECTORY = UUID(int=0)
+REPORTS_TICK_S = 600.0
+"""How often pipelines that ended long ago are looked for."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -154,6 +157,7 @@ class BrokerNode:
     groups: GroupCoordinator
     group_lag: GroupLags
     transactions: TransactionCoordinator
+    pipeline_reports: PipelineReports
     transaction_router: TransactionRouter
     transaction_verifier: TransactionVerifier
     coordinators: CoordinatorLookup
@@ -260,6 +264,7 @@ class BrokerNode:
             keep("history", self.history.run),
             repeat("maintenance", settings.tidemill_tend_interval_ms / 1000, self.maintain),
             repeat("transactions", transactions_tick_ms / 1000, self.transactions.tick),
+            repeat("pipeline reports", REPORTS_TICK_S, self.pipeline_reports.tick),
         ]
         if self.partitions.replicas is not None:
             self._tasks.append(repeat("replicas", self.partitions.replicas.tick_ms / 1000, self._check_replicas))

@@ -16,7 +16,10 @@ from tidemill.coordinator.interface import OpenedPartitions, TopicAdmin
 from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TopicAlreadyExists
-from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE, WAITING, UnknownTopic
+from tidemill.model.topics import GROUP_OFFSETS, PIPELINES, TRANSACTION_STATE, WAITING, UnknownTopic
+
+REPORTS_SEGMENT_BYTES = 16 * 1024 * 1024
+"""Reports replace each other every few seconds, and only closed segments are compacted."""
 
 log = structlog.get_logger("tidemill.broker")
 
@@ -47,6 +50,7 @@ def shapes(settings: BrokerSettings) -> Mapping[str, Shape]:
             settings.tidemill_waiting_topic_replication_factor,
             settings.tidemill_waiting_topic_segment_bytes,
         ),
+        PIPELINES: Shape(1, settings.offsets_topic_replication_factor, REPORTS_SEGMENT_BYTES),
     }
 
 
@@ -89,7 +93,12 @@ class InternalTopics:
 
     async def ensure(self, topic: str) -> None:
         """Create the topic in a cluster, where its leader must be known before the first record."""
-        if self._shared and topic not in self._topics.image.by_name:
+        if self._shared:
+            await self.create(topic)
+
+    async def create(self, topic: str) -> None:
+        """Create the topic if it is missing."""
+        if topic not in self._topics.image.by_name:
             with suppress(TopicAlreadyExists):
                 await self._create(topic)
 

@@ -11,9 +11,11 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 GROUP_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 WAITING = "__waiting"
+PIPELINES = "__pipelines"
+"""The last report of each pipeline. Clients send reports to it, and the broker stores those that it accepts."""
 VITAL = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
 """The topics that the broker must write even when the disk is full."""
-INTERNAL = VITAL | {WAITING}
+INTERNAL = VITAL | {WAITING, PIPELINES}
 
 
 class TopicPartition(NamedTuple):

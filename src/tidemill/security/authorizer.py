@@ -1,13 +1,13 @@
 """Decides what a client may do, by the ACLs of this broker's copy.
 
 Decisions are cached as bit sets of operations by principal, host and resource. A change of the ACLs drops the cache.
-Super users are not cached: they are asked for only when the ACLs do not allow an operation. Only they read the topic of
-scheduled records, because an ACL on it would be one on every topic, whatever is denied there.
+Super users are not cached: they are asked for only when the ACLs do not allow an operation. Only they read the topics
+of scheduled records and of reports, because an ACL there would be one on every topic, whatever is denied on that.
 """
 
 from collections.abc import Callable
 
-from tidemill.model.topics import WAITING
+from tidemill.model.topics import PIPELINES, WAITING
 from tidemill.security.core.acl_table import EVERY_OPERATION, AclTable
 from tidemill.security.core.acls import SUPPORTED_BITS
 from tidemill.security.core.principal import Principal
@@ -17,6 +17,8 @@ DECISIONS_MAX = 20_000
 """Cached decisions of one resource type; the cache is dropped when it is full."""
 CACHED_NAME_CHARS_MAX = 300
 """Longer names are decided each time, so that clients cannot fill the cache with them."""
+OF_EVERY_TOPIC = (WAITING, PIPELINES)
+"""The topics with scheduled records of every topic, and with reports of pipelines over every topic."""
 _READ = 1 << Operation.READ
 _SAMPLE_NAME = "hardcode"
 """Kafka's name for "a resource that no ACL names"."""
@@ -90,8 +92,8 @@ class Authorizer:
     def _decide(self, principal: Principal, host: str, resource_type: ResourceType, name: str) -> int:
         found = self._table.decide(str(principal), host, resource_type, name)
         operations = found.operations if found.has_acls else self._without_acls
-        if resource_type is ResourceType.TOPIC and name == WAITING:
-            operations &= ~_READ  # it has the scheduled records of every topic
+        if resource_type is ResourceType.TOPIC and name in OF_EVERY_TOPIC:
+            operations &= ~_READ
         if len(name) <= CACHED_NAME_CHARS_MAX:
             decisions = self._decisions[resource_type]
             if len(decisions) >= DECISIONS_MAX:

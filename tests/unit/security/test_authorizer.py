@@ -1,5 +1,7 @@
 """The authorizer: cached decisions, super users, and resources without ACLs."""
 
+import pytest
+
 from tidemill.security.authorizer import DECISIONS_MAX, Authorizer
 from tidemill.security.core.acl_table import AclTable
 from tidemill.security.core.acls import SUPPORTED_BITS, AclBinding
@@ -32,16 +34,17 @@ def test_default_is_to_deny() -> None:
     assert not allows(authorizer(READ), Operation.READ, who=user("bob"))
 
 
-def test_only_super_users_read_the_scheduled_records_of_all_topics() -> None:
+@pytest.mark.parametrize("topic", ["__waiting", "__pipelines"])
+def test_only_super_users_read_what_concerns_all_topics(topic: str) -> None:
     every = READ._replace(name="*", operation=Operation.ALL)
     deny = READ._replace(permission=Permission.DENY)
-    for each in (authorizer(every, deny), authorizer(READ._replace(name="__waiting")), authorizer(everyone=True)):
-        assert not allows(each, Operation.READ, "__waiting")
-        assert not each.operations(ALICE, HOST, TOPIC, "__waiting") >> Operation.READ & 1
-        assert allows(each, Operation.READ, "__waiting", who=ROOT)
-    assert allows(authorizer(every), Operation.DESCRIBE, "__waiting")
+    for each in (authorizer(every, deny), authorizer(READ._replace(name=topic)), authorizer(everyone=True)):
+        assert not allows(each, Operation.READ, topic)
+        assert not each.operations(ALICE, HOST, TOPIC, topic) >> Operation.READ & 1
+        assert allows(each, Operation.READ, topic, who=ROOT)
+    assert allows(authorizer(every), Operation.DESCRIBE, topic)
     assert allows(authorizer(every), Operation.READ, "__consumer_offsets")
-    assert allows(authorizer(enabled=False), Operation.READ, "__waiting")
+    assert allows(authorizer(enabled=False), Operation.READ, topic)
 
 
 def test_super_user_may_do_everything_also_against_a_deny() -> None:

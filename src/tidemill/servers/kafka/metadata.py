@@ -19,10 +19,11 @@ from tidemill.model.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from tidemill.model.topics import INTERNAL, check_topic_name
+from tidemill.model.topics import INTERNAL, PIPELINES, check_topic_name
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code
 from tidemill.servers.kafka.authorized_operations import cluster_operations, topic_operations
+from tidemill.servers.kafka.pipeline_reports import ensure_reports_topic
 from tidemill.servers.kafka.quota_checks import MutationQuota
 
 CACHED_ANSWERS_MAX = 64
@@ -41,6 +42,9 @@ class RequestedTopic(NamedTuple):
     topic_id: UUID | None
 
 
+REPORTS = RequestedTopic(PIPELINES, None)
+
+
 class MetadataHandler:
     """The Metadata API of one server, with its cache of responses."""
 
@@ -56,6 +60,8 @@ class MetadataHandler:
         names = None if asked is None else await _distinct(call, asked)
         not_created: frozenset[str] = frozenset()
         if names is not None:
+            if REPORTS in names:
+                await ensure_reports_topic(call)
             not_created = await _create_missing(call, request, names)
         if not_created or (names is not None and len(names) > CACHED_TOPICS_MAX):
             return [await _encode(call, request, names, not_created)]
@@ -174,7 +180,8 @@ async def _asked_topic(call: Call, asked: RequestedTopic, not_created: frozenset
                 raise UnknownTopicId
             call.check(Operation.DESCRIBE, ResourceType.TOPIC, found.name)
         elif name is not None:
-            call.check(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            if name != PIPELINES:  # every pipeline may find out where to send its reports
+                call.check(Operation.DESCRIBE, ResourceType.TOPIC, name)
             if name in not_created:
                 raise TopicAuthorizationFailed
             check_topic_name(name)

@@ -34,13 +34,14 @@ from tidemill.model.errors import (
     UnknownTopicId,
     UnsupportedCompressionType,
 )
-from tidemill.model.topics import WAITING, refuse_internal
+from tidemill.model.topics import PIPELINES, WAITING, refuse_internal
 from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code, error_message
 from tidemill.servers.kafka.error_counts import count_error, error_class
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.servers.kafka.measured_steps import measured
+from tidemill.servers.kafka.pipeline_reports import take_report
 from tidemill.tracing.record_tracer import RecordTracer
 from tidemill.wire.kafka.cursor import TopicKey
 from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, ProduceRequest, write_produce
@@ -196,6 +197,9 @@ async def _store(call: Call, request: ProduceRequest, topic: TopicKey, part: Pro
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord(f"the request has no record batch for partition {part.partition}")
     name = topic if isinstance(topic, str) else _name_of(call, topic)
+    if name == PIPELINES:
+        await take_report(call, part.partition, records)
+        return ProduceOutcome(part.partition, 0)
     is_transactional = _ATTRIBUTES.unpack_from(records, ATTRIBUTES_AT)[0] & TRANSACTIONAL_BIT
     if is_transactional:
         call.check(_WRITE, _TRANSACTIONAL_ID, request.transactional_id or "")
