@@ -110,7 +110,10 @@ class BrokerHistory:
     def window(
         self, names: Sequence[str], slots: int, *, last_slot: int | None = None, keys: Sequence[str] | None = None
     ) -> HistoryWindow:
-        """The slots of some series up to a slot, with all their keys or some of them. Unknown series are left out."""
+        """The slots of some series up to a slot, with all their keys or some of them. Unknown series are left out.
+
+        A key without values counts as zero. In a series with as many keys as it can have, its values are not known.
+        """
         last_slot = self.last_slot if last_slot is None else last_slot
         sampled = self._rings[SAMPLED].values("", last_slot, slots)
         found: dict[str, dict[str, list[float | None]]] = {}
@@ -121,8 +124,12 @@ class BrokerHistory:
             wanted = ring.keys if keys is None or series.keys_max == 1 else keys
             found[name] = {key: ring.values(key, last_slot, slots) for key in wanted}
             if series.keys_max > 1:
-                for values in found[name].values():
-                    values[:] = [0.0 if each is None and at else each for each, at in zip(values, sampled, strict=True)]
+                known = set(ring.keys)
+                for key, values in found[name].items():
+                    if key in known or len(known) < series.keys_max:
+                        values[:] = [
+                            0.0 if each is None and at else each for each, at in zip(values, sampled, strict=True)
+                        ]
         return HistoryWindow(last_slot, found)
 
 

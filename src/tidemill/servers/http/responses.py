@@ -57,10 +57,13 @@ class SafetyHeaders:
         await self._app(scope, receive, send_safely)
 
 
-def problem(path: str, status: int, reason: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An error: JSON for the API, one line of text otherwise."""
+def problem(
+    path: str, status: int, reason: str, headers: Mapping[str, str] | None = None, *, field: str = ""
+) -> Response:
+    """An error: JSON for the API, one line of text otherwise. `field` is the part of the body that it is about."""
     if path.startswith(API):
-        return JSONResponse({"error": reason}, status_code=status, headers=headers)
+        document = {"error": reason, "field": field} if field else {"error": reason}
+        return JSONResponse(document, status_code=status, headers=headers)
     return PlainTextResponse(f"{reason}\n", status_code=status, headers=headers)
 
 

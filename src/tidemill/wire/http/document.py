@@ -27,7 +27,9 @@ class PageQuery(Input, frozen=True, kw_only=True):
     rows: Annotated[int, msgspec.Meta(ge=1, le=PAGE_ROWS_MAX, description="Rows of a page.")] = PAGE_ROWS
 
 
-class Problem(Document, frozen=True, kw_only=True):
+class Problem(Document, frozen=True, kw_only=True, omit_defaults=True):
     """An error: what failed, why, and what to do next."""
 
     error: str
+    field: str | None = None
+    """The part of the body that it is about, where the server knows it: for example `config.retention.ms`."""

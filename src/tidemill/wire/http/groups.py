@@ -92,6 +92,8 @@ class TopicGroupsQuestion(Document, frozen=True, kw_only=True):
     """The topic whose groups one broker asks another for."""
 
     topic: str
+    search: str = ""
+    """Part of the name of a group."""
 
 
 class TopicGroupRow(Document, frozen=True, kw_only=True):

@@ -53,6 +53,8 @@ class HistoryQuestion(Document, frozen=True, kw_only=True):
     series: list[str]
     last_slot: int
     slots: int
+    keys: list[str] | None = None
+    """The topics that series by topic are wanted of; null asks for all that have values."""
 
 
 class HistoryPart(Document, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tidemill.wire.http.document import Document, Input, PageQuery
+from tidemill.wire.http.document import SEARCH_CHARS_MAX, Document, Input, PageQuery
 
 TOPIC_NAME_CHARS_MAX = 249
 PARTITIONS_MAX = 10_000
@@ -14,6 +14,7 @@ REPLICAS_MAX = 32_767
 SETTINGS_PER_CHANGE_MAX = 100
 SETTING_CHARS_MAX = 10_000
 OFFSET_MAX = 2**63 - 1
+HISTORY_MINUTES_MAX = 30
 
 PartitionIndex = Annotated[int, msgspec.Meta(ge=0, le=PARTITIONS_MAX - 1)]
 SettingName = Annotated[str, msgspec.Meta(min_length=1, max_length=TOPIC_NAME_CHARS_MAX)]
@@ -23,12 +24,24 @@ SettingText = Annotated[str, msgspec.Meta(max_length=SETTING_CHARS_MAX)]
 class TopicQuery(PageQuery, frozen=True, kw_only=True):
     """Which topics are listed."""
 
-    sort: Literal["name", "partitions", "replicas", "records", "bytes", "under_replicated"] = "name"
+    sort: Literal[
+        "name",
+        "partitions",
+        "replicas",
+        "records",
+        "bytes",
+        "records_in",
+        "bytes_in",
+        "bytes_out",
+        "cleanup_policy",
+        "under_replicated",
+    ] = "name"
     internal: bool = False
+    problems: Annotated[bool, msgspec.Meta(description="Only topics with a problem.")] = False
 
 
 class TopicRow(Document, frozen=True, kw_only=True):
-    """One topic of a list. Records and bytes are null while the leader of a partition does not answer."""
+    """One topic of a list. What only leaders know is null while the leader of a partition does not answer."""
 
     topic: str
     internal: bool
@@ -36,7 +49,19 @@ class TopicRow(Document, frozen=True, kw_only=True):
     replicas: int
     records: int | None
     bytes: int | None
+    storage: Literal["segments", "clickhouse"] | None
+    records_in: float | None
+    """Records per second. Null for a topic that is not among the topics whose rates a broker samples."""
+    bytes_in: float | None
+    bytes_out: float | None
+    cleanup_policy: str | None
+    """Null for a client that may not see settings."""
+    without_leader: int
+    """Partitions without a leader."""
     under_replicated: int
+    """Partitions with a replica that is not in sync."""
+    under_min_isr: int
+    """Partitions that refuse writes with acks=all."""
 
 
 class TopicPage(Document, frozen=True, kw_only=True):
@@ -44,6 +69,8 @@ class TopicPage(Document, frozen=True, kw_only=True):
 
     topics: list[TopicRow]
     total: int
+    problems: int
+    """Topics with a problem, among those that match."""
     unreachable_brokers: list[int]
     """Brokers that did not answer, whose numbers are missing."""
 
@@ -58,6 +85,8 @@ class TopicSizes(Document, frozen=True, kw_only=True):
     """Records and bytes of the partitions of each topic that one broker leads."""
 
     sizes: dict[str, tuple[int, int]]
+    in_tables: list[str]
+    """The topics whose records are rows of ClickHouse."""
 
 
 class PartitionRow(Document, frozen=True, kw_only=True):
@@ -86,6 +115,37 @@ class TopicDescription(Document, frozen=True, kw_only=True):
     config: dict[str, str] | None
     """Null for a client that may not see settings."""
     unreachable_brokers: list[int]
+
+
+class TopicHistoryQuery(Input, frozen=True, kw_only=True):
+    """The time that the history of a topic goes back."""
+
+    minutes: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_MINUTES_MAX)] = 10
+
+
+class PartitionQuery(PageQuery, frozen=True, kw_only=True):
+    """Which partitions of a topic a page shows; `search` is a part of a number."""
+
+    sort: Literal["partition", "leader", "replicas", "isr", "start", "end", "records", "bytes"] = "partition"
+    broker: (
+        Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1, description="Only partitions with a replica on this broker.")]
+        | None
+    ) = None
+    problems: Annotated[bool, msgspec.Meta(description="Only partitions with a problem.")] = False
+
+
+class SettingQuery(Input, frozen=True, kw_only=True):
+    """Which settings of a topic a page shows."""
+
+    search: Annotated[str, msgspec.Meta(max_length=SEARCH_CHARS_MAX, description="Part of a name or a meaning.")] = ""
+    changed: Annotated[bool, msgspec.Meta(description="Only settings that differ from the defaults.")] = False
+
+
+class TopicGroupQuery(PageQuery, frozen=True, kw_only=True):
+    """Which groups of a topic a page shows."""
+
+    sort: Literal["", "group", "type", "state", "members", "lag", "lag_s", "coordinator"] = ""
+    """Empty: the largest lag first."""
 
 
 class PartitionFactsQuery(Document, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ Names of groups and other resources can have any characters, a slash too. `Encod
 sequence of percent-encoded segments before a route is looked up, so a name is always one segment.
 """
 
+import re
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -18,6 +19,7 @@ from tidemill.servers.http.logins import HttpClient
 BODY_BYTES_MAX = 512 * 1024
 QUERY_FIELDS_MAX = 32
 JSON_TYPE = "application/json"
+_PATH = re.compile(r"at `\$\.([a-z_]{1,100}(?:\.[a-z_]{1,100}){0,3})")
 _SAFE = "-._~!$&'()*+,;=:@{}"
 
 Q = TypeVar("Q")
@@ -102,9 +104,15 @@ def document_of(body: bytes, kind: type[B]) -> B:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise ApiProblem(400, f"the body is not valid: {_shown(error)}") from None
+        raise ApiProblem(400, f"the body is not valid: {_shown(error)}", _field_of(error)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise ApiProblem(400, f"the body is not JSON: {_shown(error)}") from None
+
+
+def _field_of(error: msgspec.ValidationError) -> str:
+    """The part of the body that an error is about. Its message ends with the path: `... - at `$.partitions``."""
+    found = _PATH.search(str(error))
+    return "" if found is None else found[1]
 
 
 def _converted(fields: dict[str, str], kind: type[Q], what: str) -> Q:

@@ -37,11 +37,15 @@ CONFLICTS = (
 
 
 class ApiProblem(Exception):
-    """A request that the server refuses, with its HTTP status and one sentence."""
+    """A request that the server refuses, with its HTTP status and one sentence.
 
-    def __init__(self, status: int, reason: str) -> None:
+    `field` is the part of the body that it is about, such as `partitions` or `config.retention.ms`; empty for others.
+    """
+
+    def __init__(self, status: int, reason: str, field: str = "") -> None:
         super().__init__(reason)
         self.status = status
+        self.field = field
 
 
 def status_of_error(error: TidemillError) -> int:

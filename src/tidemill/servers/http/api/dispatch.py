@@ -27,7 +27,7 @@ def api_endpoint(access: RouteAccess, handler: ApiHandler, context: ApiContext) 
         try:
             return _answer(await handler(context, await decoded_call(access, context, request, client)))
         except ApiProblem as error:
-            return problem(request.url.path, error.status, str(error))
+            return problem(request.url.path, error.status, str(error), field=error.field)
         except TidemillError as error:
             return problem(request.url.path, status_of_error(error), str(error))
 

@@ -144,7 +144,7 @@ async def _topic_groups_here(broker: BrokerNode, rights: ClientRights, asked: To
         visible = []
     rows = []
     async for each in turns.over(visible):
-        if asked.topic in broker.groups.topics_of(each.group_id):
+        if asked.search in each.group_id and asked.topic in broker.groups.topics_of(each.group_id):
             lag = known.by_pair.get((each.group_id, asked.topic))
             rows.append(_topic_row(broker, each, lag))
     return TopicGroupsPart(groups=largest(rows), total=len(rows))

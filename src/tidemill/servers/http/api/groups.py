@@ -53,9 +53,9 @@ async def show_group(context: ApiContext, call: ApiCall[GroupDescriptionQuery, N
     return await describe_group(context, call.rights, call.name(), call.query)
 
 
-async def topic_groups(context: ApiContext, rights: ClientRights, topic: str) -> TopicGroups:
+async def topic_groups(context: ApiContext, rights: ClientRights, topic: str, search: str = "") -> TopicGroups:
     """The groups that read or have read a topic, with their lag in it; the largest lag first."""
-    gathered = await context.parts.gather(TOPIC_GROUPS, rights, TopicGroupsQuestion(topic=topic))
+    gathered = await context.parts.gather(TOPIC_GROUPS, rights, TopicGroupsQuestion(topic=topic, search=search))
     parts = gathered.parts.values()
     return TopicGroups(
         groups=largest(row for part in parts for row in part.groups),

@@ -35,6 +35,7 @@ SERIES = (
     *("topic_records_in", "topic_bytes_in", "topic_bytes_out"),
 )
 SLOTS_MAX = 400
+MINUTE_SLOTS = 60_000 // SAMPLE_MS
 
 
 async def read_overview(context: ApiContext, call: ApiCall[None, None]) -> ClusterOverview:
@@ -77,19 +78,27 @@ async def history_of(
     context: ApiContext, rights: ClientRights, series: Sequence[str], minutes: int, broker: int | None = None
 ) -> History:
     """Some series of the cluster or of one broker, up to the last slot that every broker has sampled."""
-    last_slot = context.broker.history.last_slot - 1
-    slots = minutes * 60_000 // SAMPLE_MS
-    asked = HistoryQuestion(series=list(series), last_slot=last_slot, slots=slots)
+    asked = HistoryQuestion(series=list(series), last_slot=sampled_slot(context), slots=minutes * MINUTE_SLOTS)
     if broker is None:
         gathered = await context.parts.gather(HISTORY, rights, asked)
     else:
         if broker not in context.broker.view.image.brokers and broker != context.broker.node_id:
             raise ApiProblem(404, f"broker {broker} is not running; see the brokers at /cluster")
         gathered = Gathered({broker: await context.parts.at(broker, HISTORY, rights, asked)}, [])
+    return history_from(gathered, asked)
+
+
+def sampled_slot(context: ApiContext) -> int:
+    """The last slot that every broker has sampled."""
+    return context.broker.history.last_slot - 1
+
+
+def history_from(gathered: Gathered[HistoryPart], asked: HistoryQuestion) -> History:
+    """The history of all brokers that have answered."""
     return History(
-        times_ms=[slot * SAMPLE_MS for slot in range(last_slot - slots + 1, last_slot + 1)],
+        times_ms=[slot * SAMPLE_MS for slot in range(asked.last_slot - asked.slots + 1, asked.last_slot + 1)],
         interval_ms=SAMPLE_MS,
-        series=list(combined(list(gathered.parts.values()), series)),
+        series=list(combined(list(gathered.parts.values()), asked.series)),
         unreachable_brokers=gathered.unreachable,
     )
 
@@ -122,7 +131,8 @@ async def _history_here(broker: BrokerNode, rights: ClientRights, asked: History
     history = broker.history
     sees_cluster = rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     found: dict[str, dict[str, list[float | None]]] = {}
-    window = history.window(asked.series, min(asked.slots, SLOTS_MAX), last_slot=asked.last_slot)
+    slots = min(asked.slots, SLOTS_MAX)
+    window = history.window(asked.series, slots, last_slot=asked.last_slot, keys=asked.keys)
     largest = []
     for name, values in window.values.items():
         series = history.series(name)

@@ -1,6 +1,6 @@
 """Topics in the JSON API: lists and descriptions from memory of the brokers, changes through the Kafka protocol."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from tidemill.broker.broker import BrokerNode
@@ -8,7 +8,7 @@ from tidemill.client.kafka.active_producers import ActiveProducer
 from tidemill.client.kafka.client import KafkaClient
 from tidemill.client.kafka.topic_admin import TopicToCreate
 from tidemill.client.kafka.topic_configs import DescribedSetting
-from tidemill.cluster.core.image import PartitionInfo, Topic
+from tidemill.cluster.core.image import PartitionInfo
 from tidemill.model.topics import TopicPartition
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import Operation, ResourceType
@@ -18,8 +18,10 @@ from tidemill.servers.http.api.api_problem import ApiProblem
 from tidemill.servers.http.api.broker_parts import PartKind
 from tidemill.servers.http.api.groups import topic_groups
 from tidemill.servers.http.api.paging import rows_of
+from tidemill.servers.http.api.refused_fields import named_fields
 from tidemill.servers.http.api.topic_access import check_partition_of, described_topic
-from tidemill.servers.http.broker_summary import visible_topics
+from tidemill.servers.http.api.topic_history import show_topic_history
+from tidemill.servers.http.api.topic_list import TOPIC_SIZES, list_topics
 from tidemill.wire.http.groups import TopicGroups
 from tidemill.wire.http.topics import (
     CreatedTopic,
@@ -36,19 +38,12 @@ from tidemill.wire.http.topics import (
     RecordDeletionsInput,
     SettingSource,
     TopicDescription,
-    TopicPage,
     TopicPartitionsInput,
-    TopicQuery,
-    TopicRow,
     TopicSettingList,
     TopicSettingRow,
     TopicSettingsInput,
-    TopicSizes,
-    TopicSizesQuery,
 )
 
-Sizes = dict[str, tuple[int, int]]
-BY_SIZE = ("records", "bytes")
 PRODUCERS_MAX = 100_000
 """The most producers of which a request selects a page."""
 _SOURCES: dict[int, Literal["topic", "broker"]] = {1: "topic", 2: "broker", 3: "broker", 4: "broker"}
@@ -62,81 +57,6 @@ _KINDS: dict[int, Literal["boolean", "string", "int", "long", "double", "list"]]
     6: "double",
     7: "list",
 }
-
-
-async def list_topics(context: ApiContext, call: ApiCall[TopicQuery, None]) -> TopicPage:
-    """A page of the topics that the client may describe."""
-    query = call.query
-    topics = [
-        each
-        for each in visible_topics(context.broker, call.rights)
-        if (query.internal or not each.internal) and query.search in each.name
-    ]
-    by_size = query.sort in BY_SIZE
-    shown = topics if by_size else rows_of(topics, query, _sort_key(query.sort))
-    asked = TopicSizesQuery(topics=[each.name for each in shown])
-    gathered = await context.parts.gather(TOPIC_SIZES, call.rights, asked)
-    sizes = _sum(each.sizes for each in gathered.parts.values())
-    if by_size:
-        column = BY_SIZE.index(query.sort)
-        shown = rows_of(topics, query, lambda topic: sizes.get(topic.name, (0, 0))[column])
-    is_partial = bool(gathered.unreachable)
-    return TopicPage(
-        topics=[_row(each, None if is_partial else sizes.get(each.name, (0, 0))) for each in shown],
-        total=len(topics),
-        unreachable_brokers=gathered.unreachable,
-    )
-
-
-def _sort_key(column: str) -> Any:
-    match column:
-        case "partitions":
-            return lambda topic: len(topic.partitions)
-        case "replicas":
-            return _replicas
-        case "under_replicated":
-            return _under_replicated
-    return lambda topic: topic.name
-
-
-def _replicas(topic: Topic) -> int:
-    return max(len(each.replicas) for each in topic.partitions)
-
-
-def _under_replicated(topic: Topic) -> int:
-    return sum(len(each.isr) < len(each.replicas) for each in topic.partitions)
-
-
-def _row(topic: Topic, sizes: tuple[int, int] | None) -> TopicRow:
-    return TopicRow(
-        topic=topic.name,
-        internal=topic.internal,
-        partitions=len(topic.partitions),
-        replicas=_replicas(topic),
-        records=None if sizes is None else sizes[0],
-        bytes=None if sizes is None else sizes[1],
-        under_replicated=_under_replicated(topic),
-    )
-
-
-def _sum(parts: Iterable[Sizes]) -> Sizes:
-    sizes: Sizes = {}
-    for part in parts:
-        for topic, (records, size) in part.items():
-            known = sizes.get(topic, (0, 0))
-            sizes[topic] = (known[0] + records, known[1] + size)
-    return sizes
-
-
-async def _sizes_here(broker: BrokerNode, rights: ClientRights, asked: TopicSizesQuery) -> TopicSizes:
-    topics = {each.name: each for each in visible_topics(broker, rights)}
-    return TopicSizes(sizes={name: _led_here(broker, topics[name]) for name in asked.topics if name in topics})
-
-
-def _led_here(broker: BrokerNode, topic: Topic) -> tuple[int, int]:
-    found = [broker.partitions.find(topic.name, each.index) for each in topic.partitions]
-    led = [each for each in found if each is not None and each.leads]
-    return sum(each.high_watermark - each.log_start_offset for each in led), sum(each.size_bytes for each in led)
 
 
 async def describe_topic(context: ApiContext, call: ApiCall[None, None]) -> TopicDescription:
@@ -201,7 +121,10 @@ async def create_topic(context: ApiContext, call: ApiCall[None, NewTopicInput]) 
     """Create a topic."""
     body = call.body
     wanted = TopicToCreate(body.topic, body.partitions, body.replication_factor, body.config)
-    await context.as_client(call.rights, lambda client: client.create_topic(wanted, validate_only=body.validate_only))
+    with named_fields(body.config):
+        await context.as_client(
+            call.rights, lambda client: client.create_topic(wanted, validate_only=body.validate_only)
+        )
     known = context.broker.view.topic(body.topic)
     count = body.partitions if known is None else len(known.partitions)
     return CreatedTopic(topic=body.topic, partitions=count, created=not body.validate_only)
@@ -216,7 +139,8 @@ async def delete_topic(context: ApiContext, call: ApiCall[None, None]) -> None:
 async def add_partitions(context: ApiContext, call: ApiCall[None, TopicPartitionsInput]) -> None:
     """Add partitions."""
     name = described_topic(context.broker, call.rights, call.name("topic")).name
-    await context.as_client(call.rights, lambda client: client.extend_topic(name, call.body.partitions))
+    with named_fields({}):
+        await context.as_client(call.rights, lambda client: client.extend_topic(name, call.body.partitions))
 
 
 async def delete_records(context: ApiContext, call: ApiCall[None, RecordDeletionsInput]) -> PartitionStarts:
@@ -248,7 +172,8 @@ async def alter_settings(context: ApiContext, call: ApiCall[None, TopicSettingsI
         client.alter_topic(name, call.body.config)
         return _settings(client, name)
 
-    return await context.as_client(call.rights, alter)
+    with named_fields(call.body.config):
+        return await context.as_client(call.rights, alter)
 
 
 def _settings(client: KafkaClient, topic: str) -> TopicSettingList:
@@ -313,12 +238,12 @@ def _producer_row(partition: int, producer: ActiveProducer) -> ProducerRow:
     )
 
 
-TOPIC_SIZES = PartKind("topic-sizes", TopicSizesQuery, TopicSizes, _sizes_here)
 PARTITION_FACTS = PartKind("partition-facts", PartitionFactsQuery, PartitionFactsPart, _facts_here)
 HANDLERS: dict[str, ApiHandler] = {
     "GET /api/v1/topics": list_topics,
     "POST /api/v1/topics": create_topic,
     "GET /api/v1/topics/{topic}": describe_topic,
+    "GET /api/v1/topics/{topic}/history": show_topic_history,
     "DELETE /api/v1/topics/{topic}": delete_topic,
     "POST /api/v1/topics/{topic}/partitions": add_partitions,
     "POST /api/v1/topics/{topic}/delete-records": delete_records,

@@ -103,9 +103,9 @@ def bootstrap_of(context: ApiContext) -> str:
     return str(endpoint) if endpoint is not None else "{}:{}".format(*view.address)
 
 
-def drawn(chart: OverviewChart, history: History) -> DrawnChart:
+def drawn(chart: OverviewChart, history: History, key: str = "") -> DrawnChart:
     """A chart with as many points as it has room for."""
-    found = {each.name: each.values for each in history.series if not each.key}
+    found = {each.name: each.values for each in history.series if each.key == key}
     size = max(1, len(history.times_ms) // POINTS_MAX)
     # A mean is always over the same samples, so that points stay where they are when time goes on.
     start = -(history.times_ms[0] // SAMPLE_MS) % size

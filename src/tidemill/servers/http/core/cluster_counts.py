@@ -24,6 +24,8 @@ class ClusterCounts(NamedTuple):
     under_min_isr: int
     short: tuple[tuple[TopicPartition, PartitionInfo], ...]
     """The first partitions without a leader or with a replica that is not in sync."""
+    topics_with_problems: frozenset[str]
+    """The topics of all partitions that lack something."""
 
 
 def count_cluster(image: Image) -> ClusterCounts:
@@ -31,6 +33,7 @@ def count_cluster(image: Image) -> ClusterCounts:
     leads, replicas, in_sync = Counter[int](), Counter[int](), Counter[int]()
     offline: list[tuple[TopicPartition, PartitionInfo]] = []
     behind: list[tuple[TopicPartition, PartitionInfo]] = []
+    troubled: set[str] = set()
     total = under_min_isr = 0
     for topic in image.by_name.values():
         needed = topic.settings.min_insync_replicas
@@ -44,6 +47,8 @@ def count_cluster(image: Image) -> ClusterCounts:
             elif len(info.isr) < len(info.replicas):
                 behind.append((TopicPartition(topic.name, info.index), info))
             under_min_isr += len(info.isr) < needed and info.leader != NO_BROKER
+            if info.leader == NO_BROKER or len(info.isr) < max(len(info.replicas), needed):
+                troubled.add(topic.name)
     return ClusterCounts(
         topics=sum(not topic.internal for topic in image.by_name.values()),
         partitions=total,
@@ -54,4 +59,5 @@ def count_cluster(image: Image) -> ClusterCounts:
         under_replicated=sum(len(info.isr) < len(info.replicas) for _, info in offline) + len(behind),
         under_min_isr=under_min_isr,
         short=tuple([*sorted(offline), *sorted(behind)][:SHORT_SHOWN_MAX]),
+        topics_with_problems=frozenset(troubled),
     )

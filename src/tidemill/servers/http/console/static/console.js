@@ -11,7 +11,13 @@ window.tidemill = (() => {
 
   /* The API. */
 
-  class ApiError extends Error {}
+  /** An error of the API. `field` is the part of the document that it is about, where the API knows it. */
+  class ApiError extends Error {
+    constructor(message, field = "") {
+      super(message);
+      this.field = field;
+    }
+  }
 
   /** Send a request to the API. Returns the document, or null for an answer without one. */
   async function api(method, path, body) {
@@ -29,17 +35,18 @@ window.tidemill = (() => {
       location.assign("/login");
       throw new ApiError("The session has ended. Log in again.");
     }
-    if (!answer.ok) throw new ApiError(await reasonOf(answer));
+    if (!answer.ok) throw await errorOf(answer);
     const type = answer.headers.get("content-type") || "";
     return answer.status === 204 || !type.startsWith("application/json") ? null : answer.json();
   }
 
-  async function reasonOf(answer) {
+  async function errorOf(answer) {
     const text = await answer.text();
     try {
-      return JSON.parse(text).error || text;
+      const { error, field } = JSON.parse(text);
+      return new ApiError(error || text, field || "");
     } catch {
-      return text.trim() || `The broker answers with status ${answer.status}.`;
+      return new ApiError(text.trim() || `The broker answers with status ${answer.status}.`);
     }
   }
 
@@ -71,26 +78,44 @@ window.tidemill = (() => {
   function valueOf(field) {
     const kind = field.dataset.kind || (field.type === "number" ? "number" : field.type === "checkbox" ? "boolean" : "text");
     if (kind === "boolean") return field.checked;
+    if (kind === "flag") return field.checked ? field.value : undefined;
     const text = field.value;
     if (text === "" && !("keepsEmpty" in field.dataset)) return undefined;
     if (kind === "number") return Number(text);
     if (kind === "list") return text.split(/[\n,]/).map((each) => each.trim()).filter((each) => each !== "");
     if (kind === "json") return JSON.parse(text);
+    if (kind === "properties") return propertiesOf(text);
     return text;
   }
 
-  /** The fields of a form as a document. A dotted name makes a document inside. Radio buttons that are off are left out. */
+  /** Lines with `name=value` as a document. */
+  function propertiesOf(text) {
+    const lines = text.split("\n").map((each) => each.trim()).filter((each) => each !== "");
+    return Object.fromEntries(lines.map((line) => {
+      const [name, ...rest] = line.split("=");
+      if (!rest.length) throw new SyntaxError(`write name=value, not ${line}`);
+      return [name.trim(), rest.join("=").trim()];
+    }));
+  }
+
+  /** The path of a field in the document. A dotted name makes a document inside; with data-into the name is one part. */
+  function pathOf(field) {
+    return "into" in field.dataset ? [field.dataset.into, field.name] : field.name.split(".");
+  }
+
+  /** The fields of a form as a document. Radio buttons that are off are left out. */
   function documentOf(form) {
     const made = {};
     for (const field of form.elements) {
       if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
       const value = valueOf(field);
       if (value === undefined) continue;
-      const names = field.name.split(".");
+      const names = pathOf(field);
       const last = names.pop();
       let inside = made;
       for (const name of names) inside = Object.hasOwn(inside, name) ? inside[name] : (inside[name] = {});
-      inside[last] = value;
+      const isAdded = field.dataset.kind === "properties" && Object.hasOwn(inside, last);
+      inside[last] = isAdded ? { ...inside[last], ...value } : value;
     }
     return made;
   }
@@ -109,7 +134,7 @@ window.tidemill = (() => {
     try {
       made = documentOf(form);
     } catch (error) {
-      throw new ApiError(`A field is not valid JSON: ${error.message}`);
+      throw new ApiError(`A field is not valid: ${error.message}`);
     }
     const taken = new Set();
     const path = filled(template, made, taken);
@@ -141,6 +166,7 @@ window.tidemill = (() => {
     const shown = form.querySelector(".form-problem");
     const buttons = [...form.querySelectorAll("button:not([type=button])")];
     if (shown) shown.hidden = true;
+    for (const each of form.querySelectorAll("[aria-invalid]")) each.removeAttribute("aria-invalid");
     for (const each of buttons) each.disabled = true;
     form.setAttribute("aria-busy", "true");
     try {
@@ -149,6 +175,7 @@ window.tidemill = (() => {
       if (shown) {
         shown.textContent = problemOf(error);
         shown.hidden = false;
+        markField(form, error.field);
       } else {
         toast(problemOf(error), "bad");
       }
@@ -156,6 +183,18 @@ window.tidemill = (() => {
     form.removeAttribute("aria-busy");
     for (const each of buttons) each.disabled = false;
     checkConfirmation(form);
+  }
+
+  /** Mark the field that an error is about, or the one that its part of the document comes from, and go there. */
+  function markField(form, path) {
+    if (!path) return;
+    const named = [...form.elements].filter((each) => each.name && each.type !== "hidden");
+    const field = named.find((each) => pathOf(each).join(".") === path)
+      || named.find((each) => path.startsWith(`${pathOf(each).join(".")}.`));
+    if (!field) return;
+    field.closest("details")?.setAttribute("open", "");
+    field.setAttribute("aria-invalid", "true");
+    field.focus();
   }
 
   function checkConfirmation(form) {

@@ -1,16 +1,32 @@
 """The routes of topics."""
 
+from typing import Any
+
 from tidemill.security.core.resources import Operation
-from tidemill.servers.http.core.route_access import PAGE, TOPIC, LoginNeed, RouteAccess, RouteShapes, optional
+from tidemill.servers.http.core.route_access import (
+    GROUP,
+    PAGE,
+    TOPIC,
+    LoginNeed,
+    RouteAccess,
+    RouteRight,
+    RouteShapes,
+    optional,
+)
 from tidemill.wire.http.groups import TopicGroups
+from tidemill.wire.http.overview import History
 from tidemill.wire.http.topics import (
     CreatedTopic,
     NewTopicInput,
+    PartitionQuery,
     PartitionStarts,
     ProducerPage,
     ProducerQuery,
     RecordDeletionsInput,
+    SettingQuery,
     TopicDescription,
+    TopicGroupQuery,
+    TopicHistoryQuery,
     TopicPage,
     TopicPartitionsInput,
     TopicQuery,
@@ -20,6 +36,8 @@ from tidemill.wire.http.topics import (
 
 _LISTED = optional(Operation.DESCRIBE, TOPIC, "leaves out the other topics")
 _CHECKED = "the Kafka server checks it"
+_SETTINGS = optional(Operation.DESCRIBE_CONFIGS, TOPIC, "for its settings")
+_GROUPS = optional(Operation.DESCRIBE, GROUP, "leaves out the other groups")
 _TOPIC = "/api/v1/topics/{topic}"
 
 
@@ -32,6 +50,17 @@ def _change(method: str, path: str, operation: Operation, shapes: RouteShapes) -
     return RouteAccess(method, path, LoginNeed.LOGIN, rights, shapes=shapes, changes=True)
 
 
+def _page(path: str, rights: tuple[RouteRight, ...], summary: str, query: type[Any] | None = None) -> RouteAccess:
+    shown = (optional(Operation.DESCRIBE, TOPIC, "for the topic"), *rights)
+    return RouteAccess(
+        "GET",
+        "/topics/{topic}" + path,
+        LoginNeed.LOGIN,
+        shown,
+        shapes=RouteShapes(summary, query=query, media_type=PAGE),
+    )
+
+
 ROUTES: tuple[RouteAccess, ...] = (
     RouteAccess(
         "GET",
@@ -39,6 +68,16 @@ ROUTES: tuple[RouteAccess, ...] = (
         LoginNeed.LOGIN,
         (_LISTED,),
         shapes=RouteShapes("Show the topics.", query=TopicQuery, media_type=PAGE),
+    ),
+    _page("", (_SETTINGS, _GROUPS), "Show one topic.", TopicHistoryQuery),
+    _page("/partitions", (), "Show the partitions of a topic.", PartitionQuery),
+    _page("/settings", (_SETTINGS,), "Show the settings of a topic.", SettingQuery),
+    _page("/groups", (_GROUPS,), "Show the groups that read a topic.", TopicGroupQuery),
+    _page(
+        "/producers",
+        (optional(Operation.READ, TOPIC, "for the producers"),),
+        "Show the producers of a topic.",
+        ProducerQuery,
     ),
     RouteAccess(
         "GET",
@@ -72,6 +111,11 @@ ROUTES: tuple[RouteAccess, ...] = (
         _TOPIC + "/producers",
         Operation.READ,
         RouteShapes("List the producers of a topic.", ProducerPage, ProducerQuery),
+    ),
+    _read(
+        _TOPIC + "/history",
+        Operation.DESCRIBE,
+        RouteShapes("Show the rates of a topic over the last minutes.", History, TopicHistoryQuery),
     ),
     _read(_TOPIC + "/groups", Operation.DESCRIBE, RouteShapes("List the groups that read a topic.", TopicGroups)),
 )
