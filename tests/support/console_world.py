@@ -139,6 +139,16 @@ class Shop:
             stop.wait(wait_s)
         consumer.close()
 
+    def keep_reminding(self, stop: threading.Event) -> None:
+        """Deliver reminders slowly, and hold a few of them, until `stop`."""
+        with Timeline(str(self.brokers.servers[1]["grpc"]), "reminders") as opened:
+            while not stop.is_set():
+                for number, lease in enumerate(opened.work(consumer_id="courier-1", max_in_flight=6, idle_ms=1_000)):
+                    if number % 4:
+                        lease.complete()
+                    if stop.wait(0.4):
+                        break
+
     def report_nightly(self) -> None:
         """A group that has read everything once and has left."""
         consumer = Consumer(
@@ -167,6 +177,7 @@ def running_shop(timelines: str = "sqlite:") -> Iterator[Shop]:
         stop = threading.Event()
         work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             (shop.keep_selling, ()),
+            (shop.keep_reminding, ()),
             (shop.keep_reading, ("billing", "orders", 0.0, {})),
             (shop.keep_reading, ("warehouse", "orders", 1.5, {})),
             (shop.keep_reading, ("search-indexer", "clicks", 0.1, {"group.protocol": "consumer"})),

@@ -6,7 +6,7 @@ table under the pointer. Names and links come from callers and are escaped.
 """
 
 from collections.abc import Iterator, Sequence
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -23,6 +23,8 @@ STEPS = 3
 """Lines of the grid above zero."""
 TICKS = 5
 """The most labels under a chart."""
+SHORT_TICKS, SHORT_CHARS = 16, 4
+"""The most labels under bars if none is longer."""
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
@@ -78,7 +80,7 @@ def bar_chart(title: str, names: Sequence[str], bars: Sequence[ChartBar], unit: 
         Markup('<text x="{:.2f}%" y="{}" text-anchor="{}">{}</text>').format(
             (at + 0.5) * width, HEIGHT - 4, _anchor(at, len(bars)), bars[at].label
         )
-        for at in _ticks(len(bars))
+        for at in _bar_ticks([each.label for each in bars])
     )
     role = "group" if any(each.link for each in bars) else "img"
     drawing = Markup('<svg class="chart" role="{}" aria-label="{}" height="{}">{}{}{}</svg>').format(
@@ -253,6 +255,12 @@ def _ticks(count: int) -> list[int]:
     if count <= TICKS:
         return list(range(count))
     return [round(each * (count - 1) / (TICKS - 1)) for each in range(TICKS)]
+
+
+def _bar_ticks(labels: Sequence[str]) -> range:
+    """The bars that have a label, at equal distances: more of them where all labels are short, such as numbers."""
+    most = SHORT_TICKS if all(len(each) <= SHORT_CHARS for each in labels) else TICKS
+    return range(0, len(labels), ceil(len(labels) / most) or 1)
 
 
 def _anchor(at: int, count: int) -> str:

@@ -82,6 +82,19 @@ def test_bars_are_stacked_and_open_their_range() -> None:
     assert all(each.get("role") != "img" for each in tree.iter("svg")), "an image hides the links inside"
 
 
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (["0", "1", "2", "3", "4", "5"], ["0", "1", "2", "3", "4", "5"]),
+        ([str(each) for each in range(40)], [str(each) for each in range(0, 40, 3)]),
+        ([f"broker {each}" for each in range(7)], ["broker 0", "broker 2", "broker 4", "broker 6"]),
+    ],
+)
+def test_labels_of_bars_have_equal_distances(labels: list[str], shown: list[str]) -> None:
+    tree = tree_of(bar_chart("Records", ["n"], [ChartBar(each, (1,)) for each in labels]))
+    assert [text_of(each) for each in tree.iter("text") if each.get("class") != "y"] == shown
+
+
 def test_hostile_names_are_text() -> None:
     drawn = [
         line_chart(EVIL, TIMES, [ChartSeries(EVIL, [1] * 5)]),
