@@ -19,6 +19,8 @@ HEADER_NAME_CHARS_MAX = 1_000
 PayloadFormat = Literal["auto", "json", "text", "hex", "base64", "avro", "protobuf"]
 PatternText = Annotated[str, msgspec.Meta(max_length=PATTERN_CHARS_MAX)]
 _Offset = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Blank = Literal[""]
+"""What the form of a page sends for a field that is not filled in."""
 
 
 class RecordHeader(Document, frozen=True, kw_only=True, omit_defaults=True):
@@ -152,6 +154,31 @@ class RecordQuery(RecordSelection, frozen=True, kw_only=True):
     value_format: PayloadFormat = "auto"
 
 
+class RecordPageQuery(Input, frozen=True, kw_only=True):
+    """Which records the page of a topic shows. A field that is empty counts as one that is left out."""
+
+    partition: PartitionIndex | _Blank | None = None
+    offset: Annotated[_Offset | _Blank | None, msgspec.Meta(description="A negative number counts back.")] = None
+    time: Annotated[str, msgspec.Meta(max_length=TIME_CHARS_MAX)] = ""
+    last: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=2**62)] | _Blank | None,
+        msgspec.Meta(description="The last records of each partition, from the oldest of them on."),
+    ] = None
+    key: PatternText = ""
+    value: PatternText = ""
+    header: PatternText = ""
+    match: Literal["substring", "regex"] = "substring"
+    where: PatternText = ""
+    uncommitted: bool = False
+    order: Literal["newest", "oldest"] = "newest"
+    position: Annotated[str, msgspec.Meta(max_length=POSITION_CHARS_MAX)] = ""
+    back: bool = False
+    rows: Annotated[int, msgspec.Meta(ge=1, le=RECORD_ROWS_MAX)] = RECORD_ROWS
+    key_format: PayloadFormat = "auto"
+    value_format: PayloadFormat = "auto"
+    live: Annotated[bool, msgspec.Meta(description="Follow the end of the topic.")] = False
+
+
 class RecordExportQuery(RecordSelection, frozen=True, kw_only=True):
     """Which records are downloaded, in the order of partition and offset."""
 
@@ -170,12 +197,17 @@ class RecordTailQuery(Input, frozen=True, kw_only=True):
     uncommitted: bool = False
     key_format: PayloadFormat = "auto"
     value_format: PayloadFormat = "auto"
+    position: Annotated[
+        str, msgspec.Meta(max_length=POSITION_CHARS_MAX, description="Continue here. Without it: at the end.")
+    ] = ""
 
 
 class TailedRecords(Document, frozen=True, kw_only=True):
-    """New records of a topic."""
+    """New records of a topic. The first document of a stream may have none: it says where the stream starts."""
 
     records: list[RecordRow]
+    position: str
+    """Where the next stream continues."""
     skipped: int
     """Offsets that were left out because records arrive faster than they are sent."""
     unreadable: list[UnreadableRange]

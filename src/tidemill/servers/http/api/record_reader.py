@@ -89,6 +89,13 @@ def check_filter(query: RecordSelection | RecordTailQuery) -> None:
     _filter(query, PayloadViews(lambda _: None, chars=1))
 
 
+def check_tail(reading: TopicReading, query: RecordTailQuery) -> None:
+    """The same, and InvalidPosition if the position does not fit the topic."""
+    check_filter(query)
+    if query.position:
+        decode_positions(query.position, reading.partitions)
+
+
 def _accepting(query: RecordSelection | RecordTailQuery, views: PayloadViews) -> Callable[[ScannedRecord], bool]:
     wanted, uncommitted = _filter(query, views), query.uncommitted
     if wanted.accepts_all:
@@ -233,14 +240,20 @@ class RecordTail:
         listed = client.list_offsets(dict.fromkeys(self._reading.places, LATEST), committed=committed)
         ends = {place.partition: each.offset for place, each in listed.items()}
         if self._positions is None:
-            self._positions = ends
-            return TailedRecords(records=[], skipped=0, unreadable=[])
+            self._positions = self._first_positions(ends)
         positions = self._positions
         skipped = sum(self._skip(partition, end) for partition, end in ends.items())
         moved = tuple(each for each in ends if ends[each] > positions[each])
         if not moved:
-            return TailedRecords(records=[], skipped=skipped, unreadable=[])
+            return TailedRecords(records=[], position=encode_positions(positions), skipped=skipped, unreadable=[])
         return self._read_moved(client, TopicReading(self._reading.topic, moved), ends, skipped)
+
+    def _first_positions(self, ends: Mapping[int, int]) -> dict[int, int]:
+        """Where an earlier stream has ended, else the end. A partition that is newer is read from its start."""
+        if not self._query.position:
+            return dict(ends)
+        known = decode_positions(self._query.position, self._reading.partitions)
+        return {each: known.get(each, 0) for each in ends}
 
     def _skip(self, partition: int, end: int) -> int:
         positions = self._positions or {}
@@ -273,6 +286,7 @@ class RecordTail:
             positions[cursor.partition] = cursor.reached
         return TailedRecords(
             records=[row_of(reading.topic, each, views, query.key_format, query.value_format) for each in found],
+            position=encode_positions(positions),
             skipped=skipped,
             unreadable=[unreadable(each) for each in damaged],
         )

@@ -30,6 +30,7 @@ from tidemill.servers.http.api.record_reader import (
     RecordTail,
     TopicReading,
     check_filter,
+    check_tail,
     read_one,
     read_page,
 )
@@ -76,9 +77,14 @@ async def list_records(context: ApiContext, call: ApiCall[RecordQuery, None]) ->
 
 async def describe_record(context: ApiContext, call: ApiCall[RecordFormatQuery, None]) -> RecordRow:
     """One record, with its key and value whole as long as they are not huge."""
+    return await shown_record(context, call, DETAIL_CHARS)
+
+
+async def shown_record(context: ApiContext, call: ApiCall[RecordFormatQuery, None], chars: int) -> RecordRow:
+    """One record, with at most so many characters of its key and value in their views."""
     topic, found = await _record(context, call)
     schemas, query = context.schemas.for_request(), call.query
-    views = PayloadViews(schemas, chars=DETAIL_CHARS, is_pretty=True)
+    views = PayloadViews(schemas, chars=chars, is_pretty=True)
     return await asyncio.to_thread(row_of, topic, found, views, query.key_format, query.value_format)
 
 
@@ -100,12 +106,13 @@ async def download_payload(context: ApiContext, call: ApiCall[PayloadQuery, None
 async def follow_records(context: ApiContext, call: ApiCall[RecordTailQuery, None]) -> Response:
     """New records as server-sent events."""
     reading = _reading(context, call, call.query.partition)
-    _checked(lambda: check_filter(call.query))
+    _checked(lambda: check_tail(reading, call.query))
     tail = RecordTail(reading, call.query, context.schemas.for_request)
     return context.streams.open(call, _tailed(context, call.rights, tail))
 
 
 async def _tailed(context: ApiContext, rights: ClientRights, tail: RecordTail) -> Documents:
+    has_begun = False
     while True:
         pause_s = TAIL_S
         try:
@@ -116,7 +123,9 @@ async def _tailed(context: ApiContext, rights: ClientRights, tail: RecordTail) -
                 raise
             pause_s = TAIL_BUSY_S
         else:
-            if found.records or found.skipped or found.unreadable:
+            # The first document says where the stream starts, also when nothing is new.
+            if not has_begun or found.records or found.skipped or found.unreadable:
+                has_begun = True
                 yield found
         await asyncio.sleep(pause_s)
 

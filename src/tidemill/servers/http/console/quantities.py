@@ -7,6 +7,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SHORT = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _DURATIONS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 _MINUTE_S = 60.0
+NO_TIME_MS = -1
+"""What Kafka's clients give a record that has no time."""
 
 
 def size_text(size: float | None) -> str:
@@ -71,6 +73,20 @@ def time_text(time_ms: int | None) -> str:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):  # a time that a client has made up
         return f"{time_ms} ms"
+
+
+def exact_time_text(time_ms: int) -> str:
+    """A time in UTC, to the millisecond; `none` for a record without a time."""
+    if time_ms == NO_TIME_MS:
+        return "none"
+    text = time_text(time_ms)
+    return text if text.endswith("ms") else f"{text}.{time_ms % 1000:03d}"
+
+
+def time_input(time_ms: int) -> str:
+    """A time as a field for times has it; empty if no field can have it."""
+    text = time_text(time_ms)
+    return "" if text.endswith("ms") else f"{text.replace(' ', 'T')}.{time_ms % 1000:03d}"
 
 
 def _three_digits(value: float) -> str:

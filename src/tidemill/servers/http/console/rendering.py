@@ -6,9 +6,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from tidemill.servers.http.console import charts, quantities
 from tidemill.servers.http.console.static import static_path
+from tidemill.servers.http.core.visible_text import visible_parts
 
 
 def segment(text: str) -> str:
@@ -20,6 +22,14 @@ def with_query(query: Mapping[str, Any], **changes: Any) -> str:
     """The query of this page with some fields changed; None removes a field."""
     fields = {name: value for name, value in {**query, **changes}.items() if value is not None}
     return f"?{urlencode(fields)}"
+
+
+def visible(text: str) -> Markup:
+    """A text of a user, with the names of characters that are not seen or that change how others are seen."""
+    return Markup("").join(
+        Markup('<b class="hidden-char">{}</b>').format(part.text) if part.is_name else part.text
+        for part in visible_parts(text)
+    )
 
 
 @cache
@@ -40,7 +50,9 @@ def _environment() -> Environment:
         "duration": quantities.duration_text,
         "share": quantities.share_text,
         "time": quantities.time_text,
+        "exact_time": quantities.exact_time_text,
         "segment": segment,
+        "visible": visible,
     }
     made.globals |= {
         "with_query": with_query,

@@ -7,6 +7,7 @@ window.tidemill = (() => {
   const TOAST_MS = 6000;
   const LIVE_S = 5;
   const CHORD_MS = 1200;
+  const RETRY_MS = 2000;
   const MESSAGE = "message";
 
   /* The API. */
@@ -291,15 +292,23 @@ window.tidemill = (() => {
     }
   }
 
-  /** Server-sent events as documents. The browser connects again by itself when a stream ends. A page that is not
-   *  visible has no stream, because a browser opens few connections to one server. Returns a function that ends it. */
+  /** Server-sent events as documents. The browser connects again by itself when a stream ends; with a function as path,
+   *  this does it, so that the next stream can have another path. A page that is not visible has no stream, because a
+   *  browser opens few connections to one server. Returns a function that ends it. */
   function events(path, onDocument, onState = () => {}) {
     let source = null;
+    let again = 0;
     const open = () => {
-      source = new EventSource(path);
+      source = new EventSource(typeof path === "function" ? path() : path);
       source.addEventListener("message", (event) => onDocument(JSON.parse(event.data)));
       source.addEventListener("open", () => onState("open"));
-      source.addEventListener("error", () => onState(source?.readyState === EventSource.CLOSED ? "closed" : "connecting"));
+      source.addEventListener("error", () => {
+        const isOver = source?.readyState === EventSource.CLOSED;
+        onState(isOver ? "closed" : "connecting");
+        if (isOver || typeof path !== "function") return;
+        shut();
+        again = setTimeout(changed, RETRY_MS);
+      });
       source.addEventListener("problem", (event) => {
         stop();
         toast(JSON.parse(event.data).error, "bad");
@@ -307,6 +316,7 @@ window.tidemill = (() => {
       });
     };
     const shut = () => {
+      clearTimeout(again);
       source?.close();
       source = null;
     };

@@ -1,13 +1,14 @@
 """The routes of records."""
 
 from tidemill.security.core.resources import Operation
-from tidemill.servers.http.core.route_access import TOPIC, LoginNeed, RouteAccess, RouteShapes, optional
+from tidemill.servers.http.core.route_access import PAGE, TOPIC, LoginNeed, RouteAccess, RouteShapes, optional
 from tidemill.wire.http.records import (
     NewRecordInput,
     PayloadQuery,
     RecordExportQuery,
     RecordFormatQuery,
     RecordPage,
+    RecordPageQuery,
     RecordQuery,
     RecordRow,
     RecordTailQuery,
@@ -16,6 +17,7 @@ from tidemill.wire.http.records import (
 
 _READ = optional(Operation.READ, TOPIC, "and DESCRIBE; the Kafka server checks it")
 _WRITE = optional(Operation.WRITE, TOPIC, "and DESCRIBE; the Kafka server checks it")
+_PAGE = "/topics/{topic}/records"
 _RECORDS = "/api/v1/topics/{topic}/records"
 _RECORD = _RECORDS + "/{partition}/{offset}"
 
@@ -27,6 +29,12 @@ def _route(method: str, path: str, shapes: RouteShapes) -> RouteAccess:
 
 
 ROUTES: tuple[RouteAccess, ...] = (
+    _route("GET", _PAGE, RouteShapes("Show records of a topic.", query=RecordPageQuery, media_type=PAGE)),
+    _route(
+        "GET",
+        _PAGE + "/{partition}/{offset}",
+        RouteShapes("Show one record.", query=RecordFormatQuery, media_type=PAGE),
+    ),
     _route("GET", _RECORDS, RouteShapes("List records of a topic.", RecordPage, RecordQuery)),
     _route("POST", _RECORDS, RouteShapes("Write one record.", WrittenRecord, body=NewRecordInput)),
     _route(
