@@ -61,6 +61,13 @@ def values(found: dict[str, Any]) -> list[str]:
     return [each["value"] for each in found["records"]]
 
 
+def tailed(stream: httpx.Response) -> Iterator[dict[str, Any]]:
+    """The documents of a stream of events."""
+    for line in stream.iter_lines():
+        if line.startswith("data:"):
+            yield json.loads(line[5:])
+
+
 def fill_in_turns(broker: Broker, topic: str, *, partitions: int, records: int) -> None:
     """Records of one millisecond after the other, in the partitions in turns."""
     create(broker, topic, partitions)
@@ -426,17 +433,32 @@ def test_new_records_are_sent_as_they_come(broker: Broker, api: httpx.Client) ->
     writer.produce("tailed", "old")
     writer.flush(WAIT_S)
     with api.stream("GET", "/topics/tailed/records/events", params={"value": "wanted"}) as stream:
-        lines = stream.iter_lines()
-        assert next(lines).startswith("retry:")
-        time.sleep(1)  # the stream has taken its first position
+        documents = tailed(stream)
+        assert next(documents)["records"] == []  # where the stream starts
         for number in range(3):
             writer.produce("tailed", f"wanted {number}", partition=number, timestamp=NOW_MS + number)
             writer.produce("tailed", "other", partition=number)
         writer.flush(WAIT_S)
         found: list[str] = []
-        for line in lines:
-            if line.startswith("data:"):
-                found += [each["value"] for each in json.loads(line[5:])["records"]]
-            if len(found) >= 3:
-                break
+        while len(found) < 3:
+            found += values(next(documents))
         assert sorted(found) == ["wanted 0", "wanted 1", "wanted 2"]
+
+
+def test_the_next_stream_continues_where_one_has_ended(broker: Broker, api: httpx.Client) -> None:
+    create(broker, "resumed", 2)
+    writer = producer(broker)
+    path = "/topics/resumed/records/events"
+    with api.stream("GET", path) as stream:
+        position = next(tailed(stream))["position"]
+    for number in range(6):
+        writer.produce("resumed", f"meanwhile {number}", partition=number % 2)
+    writer.flush(WAIT_S)
+    with api.stream("GET", path, params={"position": position}) as stream:
+        first = next(tailed(stream))
+    assert sorted(values(first)) == [f"meanwhile {number}" for number in range(6)]
+    with api.stream("GET", path, params={"position": first["position"]}) as stream:
+        assert next(tailed(stream))["records"] == []
+    for wrong, words in (("x", "the position is not valid"), ("7:0", "the position is of other partitions")):
+        answer = api.get(path, params={"position": wrong})
+        assert (answer.status_code, answer.json()["error"].startswith(words)) == (400, True)

@@ -5,9 +5,11 @@ import pytest
 from tidemill.servers.http.console.quantities import (
     TEXTS,
     duration_text,
+    exact_time_text,
     share_text,
     short_text,
     size_text,
+    time_input,
     time_text,
 )
 
@@ -41,6 +43,14 @@ def test_times_are_utc_and_a_time_that_does_not_exist_is_a_number() -> None:
     assert time_text(1_700_000_000_123) == "2023-11-14 22:13:20"
     assert time_text(1 << 62) == f"{1 << 62} ms"
     assert time_text(None) == "-"
+
+
+def test_exact_times_have_milliseconds() -> None:
+    assert exact_time_text(1_700_000_000_123) == "2023-11-14 22:13:20.123"
+    assert exact_time_text(-1) == "none"
+    assert exact_time_text(1 << 62) == f"{1 << 62} ms"
+    assert time_input(1_700_000_000_003) == "2023-11-14T22:13:20.003"
+    assert time_input(1 << 62) == ""
 
 
 @pytest.mark.parametrize("unit", TEXTS)
