@@ -72,8 +72,10 @@ def run(
     if runner not in RUNNERS:
         raise WrongUse(f"there is no runner {runner}; use one of {', '.join(RUNNERS)}")
     check_libraries()
+    from tidemill.pipelines.run.core.pipeline_facts import pipeline_facts
     from tidemill.pipelines.run.lock import hold
-    from tidemill.pipelines.run.runner import orderly, tend
+    from tidemill.pipelines.run.pipeline_reporter import PipelineReporter
+    from tidemill.pipelines.run.runner import Reports, orderly, tend
     from tidemill.pipelines.run.status import Reporter, wall_ms
     from tidemill.pipelines.sink.registry import sink_types, writer_of
     from tidemill.pipelines.spec.loading import load
@@ -92,20 +94,28 @@ def run(
 
         check_declarative(loaded)
     reporter = Reporter(loaded, remark, wall_ms)
+    facts = pipeline_facts(loaded.spec, loaded.steps)
     hint(STARTING)
     with (
         hold(loaded.state / "lock", str(folder)),
         sole_writer([folder / sink.target for sink in loaded.spec.sinks if types[sink.kind].is_lake]),
         orderly() as heed,
+        PipelineReporter(facts, loaded.spec.reached.options, remark, wall_ms) as to_broker,
         reporter,
         session_for(where, loaded.spec.name, loaded.state, remark, verbose=verbose) as spark,
     ):
         if runner == DECLARATIVE:
+            to_broker.publish("running")
             run_declarative(spark, loaded, remark)
         else:
+
+            def take(reports: Reports) -> None:
+                reporter(reports)
+                to_broker.take(reports)
+
             stop, queries = heed(), start_pipeline(spark, loaded, writer_of, say, once=once, append=append)
             hint(f"{loaded.spec.name} runs, with a line for each micro-batch; Ctrl-C stops it")
-            tend(queries, stop, reporter)
+            tend(queries, stop, take)
 
 
 @app.command()

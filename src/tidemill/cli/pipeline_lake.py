@@ -33,6 +33,8 @@ from tidemill.cli.pipeline_options import (
 if TYPE_CHECKING:
     from tidemill.pipelines.lake.audit import LakeAudit
     from tidemill.pipelines.lake.replay import Replay
+    from tidemill.pipelines.run.core.pipeline_facts import PipelineFacts
+    from tidemill.pipelines.run.pipeline_reporter import PipelineReporter
     from tidemill.pipelines.run.runner import Reports
     from tidemill.pipelines.spec.core.broker import KafkaBroker
 
@@ -69,8 +71,9 @@ def archive(
     where = chosen_spark(master, remote, conf)
     from tidemill.client.kafka import KafkaClient
     from tidemill.pipelines.lake.audit import left_to_archive
+    from tidemill.pipelines.run.core.pipeline_facts import copy_facts
     from tidemill.pipelines.run.runner import orderly, tend
-    from tidemill.pipelines.spark.archive import Archive, start_archive
+    from tidemill.pipelines.spark.archive import Archive, archive_group, start_archive
 
     broker = pipeline_broker(bootstrap, client)
     existing_topics(broker, [topic])
@@ -82,8 +85,14 @@ def archive(
         orderly() as heed,
         lake_session(where, lake, f"archive {topic}", verbose=verbose) as spark,
         progress("archiving", None if follow else left) as advance,
+        broker_reporter(copy_facts("archive", topic, str(to / topic), archive_group(topic)), broker) as to_broker,
     ):
-        stop, report = heed(), batch_reporter(advance, follow=follow and not as_json)
+        stop, shown = heed(), batch_reporter(advance, follow=follow and not as_json)
+
+        def report(reports: "Reports") -> None:
+            shown(reports)
+            to_broker.take(reports)
+
         tend(start_archive(spark, lake, Archive(broker, topic, follow, skip_lost)), stop, report)
     rows = sum(file.rows for file in lake.files())
     if as_json:
@@ -199,6 +208,14 @@ def replay(
             remark(f"left out, being older than --from: {run.older:,}; a later replay to {to} leaves them out, too")
         elif run.rows and not rows:
             remark("no records are left to replay; --again starts from the beginning")
+
+
+def broker_reporter(facts: "PipelineFacts", broker: "KafkaBroker") -> "PipelineReporter":
+    """Shows a built-in pipeline in the console of its broker."""
+    from tidemill.pipelines.run.pipeline_reporter import PipelineReporter
+    from tidemill.pipelines.run.status import wall_ms
+
+    return PipelineReporter(facts, broker.options, remark, wall_ms)
 
 
 def batch_reporter(advance: Advance, *, follow: bool) -> "Callable[[Reports], None]":

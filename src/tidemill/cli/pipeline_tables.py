@@ -10,7 +10,7 @@ from tidemill.cli.durations import moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import hint, progress, remark, say, show, show_json
-from tidemill.cli.pipeline_lake import batch_reporter
+from tidemill.cli.pipeline_lake import batch_reporter, broker_reporter
 from tidemill.cli.pipeline_options import (
     STARTING,
     Conf,
@@ -63,9 +63,10 @@ def latest(
     Example: tidemill pipeline latest prices --to tables/ --schema 'item string, price double'
     """
     where = chosen_spark(master, remote, conf)
+    from tidemill.pipelines.run.core.pipeline_facts import copy_facts
     from tidemill.pipelines.run.core.progress import keyless
     from tidemill.pipelines.run.runner import orderly, tend
-    from tidemill.pipelines.spark.latest import Latest, start_latest
+    from tidemill.pipelines.spark.latest import Latest, latest_group, start_latest
 
     broker = pipeline_broker(bootstrap, client)
     existing_topics(broker, [topic])
@@ -75,6 +76,7 @@ def latest(
         orderly() as heed,
         lake_session(where, table, f"latest {topic}", verbose=verbose) as spark,
         progress("reading", None) as advance,
+        broker_reporter(copy_facts("latest", topic, str(to / topic), latest_group(topic)), broker) as to_broker,
     ):
         stop, shown = heed(), batch_reporter(advance, follow=follow and not as_json)
 
@@ -82,6 +84,7 @@ def latest(
             nonlocal left_out
             left_out += sum(map(keyless, reports.values()))
             shown(reports)
+            to_broker.take(reports)
 
         tend(start_latest(spark, table, Latest(broker, topic, schema, follow, skip_lost)), stop, show_batch)
     rows = sum(file.rows for file in table.files())

@@ -41,6 +41,7 @@ def main() -> None:
         spark = _session(folder)
         if stopping.is_set():
             return
+        _show_in_console(spark, servers)
         query = _start(spark, servers, folder)
     except Exception as error:  # noqa: BLE001 - the demo continues without Spark after any error
         report(state="unavailable", reason=_line(error))
@@ -83,6 +84,12 @@ def _session(folder: Path) -> Any:
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
     return session(name="tidemill demo", options=options)
+
+
+def _show_in_console(spark: Any, servers: str) -> None:
+    from tidemill.pipelines.spark.report_listener import report
+
+    report(spark, servers, name="demo")
 
 
 def _start(spark: Any, servers: str, folder: Path) -> Any:

@@ -48,7 +48,7 @@ def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
         .option("failOnRecreation", "true")
         .option("startingOffsets", _beginning(lake, wanted, checkpoint))
         .option("maxBytesPerTrigger", str(wanted.bytes_per_trigger))
-        .option("kafka.group.id", f"tidemill-archive-{wanted.topic}")
+        .option("kafka.group.id", archive_group(wanted.topic))
         .load()
         .withColumn(DATE, F.to_date("timestamp"))
     )
@@ -57,6 +57,11 @@ def start_archive(spark: SparkSession, lake: Lake, wanted: Archive) -> Queries:
     writer = writer.foreachBatch(into_lake(lake, checkpoint, (DATE,), of_topic=True))
     trigger = writer.trigger(processingTime=FOLLOW_EVERY) if wanted.follow else writer.trigger(availableNow=True)
     return Queries({wanted.topic: trigger.start()}, OF_COMMANDS)
+
+
+def archive_group(topic: str) -> str:
+    """The consumer group that shows how far the archive of a topic is."""
+    return f"tidemill-archive-{topic}"
 
 
 def _beginning(lake: Lake, wanted: Archive, checkpoint: Path) -> str:

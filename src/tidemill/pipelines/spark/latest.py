@@ -69,7 +69,7 @@ def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
         .option("failOnDataLoss", str(not wanted.skip_lost).lower())
         .option("failOnRecreation", "true")
         .option("maxBytesPerTrigger", str(BYTES_PER_TRIGGER))
-        .option("kafka.group.id", f"tidemill-latest-{wanted.topic}")
+        .option("kafka.group.id", latest_group(wanted.topic))
         .load()
         .observe("keys", F.count_if(F.col("key").isNull()).alias(KEYLESS))
     )
@@ -79,6 +79,11 @@ def start_latest(spark: SparkSession, lake: Lake, wanted: Latest) -> Queries:
     writer = writer.foreachBatch(into_table(lake, checkpoint, wanted))
     trigger = writer.trigger(processingTime=FOLLOW_EVERY) if wanted.follow else writer.trigger(availableNow=True)
     return Queries({wanted.topic: trigger.start()}, OF_COMMANDS)
+
+
+def latest_group(topic: str) -> str:
+    """The consumer group that shows how far the table of a topic is."""
+    return f"tidemill-latest-{topic}"
 
 
 def _check(rows: DataFrame, wanted: Latest) -> None:

@@ -89,14 +89,14 @@ def _lag(sources: Iterable[Mapping[str, Any]]) -> int | None:
     lags = [
         max(0, latest.offsets[part] - offset)
         for source in sources
-        if (end := _position(source.get("endOffset"))) and (latest := _position(source.get("latestOffset")))
+        if (end := position_of(source.get("endOffset"))) and (latest := position_of(source.get("latestOffset")))
         for part, offset in end.offsets.items()
         if part in latest.offsets
     ]
     return sum(lags) if lags else None
 
 
-def _position(reported: Any) -> QueryProgress | None:
+def position_of(reported: Any) -> QueryProgress | None:
     """The position of a source. Spark Connect reports it as text."""
     found = json.loads(reported) if isinstance(reported, str) else reported
     return QueryProgress.from_json(found) if isinstance(found, Mapping) else None
