@@ -19,9 +19,10 @@ INSPECTION = "tidemill.app.security_inspection"
 
 
 class CertificateKeeper(Protocol):
-    """Where the certificates are kept that need attention."""
+    """Where the certificates that need attention are kept, and when each expires."""
 
     certificates: tuple[CertificateNote, ...]
+    certificate_expiries: Mapping[str, datetime]
 
 
 class CertificateWatch:
@@ -38,14 +39,13 @@ class CertificateWatch:
         self._sleep = sleep
         self._settings = settings
         self._now_ms = now_ms
-        self._expiries: Mapping[str, datetime] = {}
 
     async def run(self) -> None:
         """Look again and again until cancelled. A thread reads the files, with a library that is loaded then."""
         inspection = await asyncio.to_thread(import_module, INSPECTION)
         look = 0
         while True:
-            self._expiries = await asyncio.to_thread(inspection.certificate_expiries, self._settings)
+            self._broker.certificate_expiries = await asyncio.to_thread(inspection.certificate_expiries, self._settings)
             if look % LOOKS_PER_WARNING == 0:
                 now = datetime.fromtimestamp(self._now_ms() / 1000, UTC)
                 self._broker.certificates = await asyncio.to_thread(
@@ -56,7 +56,7 @@ class CertificateWatch:
 
     def readings(self) -> Iterator[MetricReading]:
         """What was found at the last look."""
-        for server, expires in self._expiries.items():
+        for server, expires in self._broker.certificate_expiries.items():
             yield Gauge(
                 "tidemill_certificate_expiry_timestamp_seconds",
                 "When the certificate of a server expires, in seconds since 1970.",

@@ -10,9 +10,10 @@ then deletions, coordinators and the controller.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -172,6 +173,8 @@ class BrokerNode:
     scheduler: Scheduler | None = None
     certificates: tuple[CertificateNote, ...] = ()
     """The certificates that need attention, as of the last daily look."""
+    certificate_expiries: Mapping[str, datetime] = field(default_factory=dict)
+    """When the certificate of each server with TLS expires, as of the last look."""
     _opened: AsyncExitStack = field(default_factory=AsyncExitStack)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _is_stopping: bool = False

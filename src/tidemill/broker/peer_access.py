@@ -16,7 +16,8 @@ def peer_access(broker: BrokerNode) -> PeerAccess:
         listener = inter_broker_listener(settings.security, listeners)
         if listener is None or not listener.uses_tls:
             return None
-        return peer_context(settings.of_listener(listener.name), listener.name)
+        # The HTTP server uses the Kafka server of its own broker, too.
+        return peer_context(settings.of_listener(listener.name), listener.name, trusts_itself=True)
 
     def http_tls() -> ssl.SSLContext | None:
         http = server_security(HTTP, settings, listeners)

@@ -1,6 +1,7 @@
 """`tidemill acl`: allows and denies what users do, with the ACLs of Kafka's protocol. Works with any Kafka broker."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -12,9 +13,9 @@ from tidemill.cli.options import Json, Yes
 from tidemill.cli.output import confirm, remark, say, show
 
 if TYPE_CHECKING:
-    from tidemill.cli.acl_selection import AclSelection
     from tidemill.client.kafka import KafkaClient
     from tidemill.client.kafka.acls import AclFields
+    from tidemill.security.core.acl_selection import AclSelection
     from tidemill.security.core.acls import AclBinding
 
 E = TypeVar("E", bound=IntEnum)
@@ -76,12 +77,11 @@ def grant(
 
     Example: tidemill acl grant ops --operation describe,alter --topic billing. --prefix --host 10.0.0.7
     """
-    if deny and (producer or consumer):
-        raise WrongUse("--deny needs --operation; --producer and --consumer are for grants")
-    selection = _selection(
-        users, topic, timeline, group, transactional_id, cluster, prefix, operation, producer, consumer, host, deny
-    )
-    bindings = selection.bindings()
+    with _described():
+        selection = _selection(
+            users, topic, timeline, group, transactional_id, cluster, prefix, operation, producer, consumer, host, deny
+        )
+        bindings = selection.bindings()
     if not dry_run:
         with _connected(bootstrap, access) as client, failing("grant"):
             _raise_first(client.create_acls([_fields(each) for each in bindings]))
@@ -129,20 +129,21 @@ def revoke(
     """
     from tidemill.security.core.resources import Permission
 
-    selection = _selection(
-        users or [],
-        topic,
-        timeline,
-        group,
-        transactional_id,
-        cluster,
-        prefix,
-        operation,
-        producer,
-        consumer,
-        host,
-        deny,
-    )
+    with _described():
+        selection = _selection(
+            users or [],
+            topic,
+            timeline,
+            group,
+            transactional_id,
+            cluster,
+            prefix,
+            operation,
+            producer,
+            consumer,
+            host,
+            deny,
+        )
     if all_:
         if not users or selection.resources or selection.operations or producer or consumer or deny:
             raise WrongUse(
@@ -186,15 +187,16 @@ def list_(
 
     Example: tidemill acl list alice --topic orders
     """
-    from tidemill.cli.acl_selection import parse_principals, parse_resources
     from tidemill.client.kafka.acls import AclFilterFields
+    from tidemill.security.core.acl_selection import parse_principals, parse_resources
     from tidemill.security.core.acls import EVERY_USER
     from tidemill.security.core.resources import PatternType
 
     topics = [*(topic or []), *(timeline or [])]
-    resources = parse_resources(topics, group or [], transactional_id or [], cluster=cluster, prefix=False)
+    with _described():
+        resources = parse_resources(topics, group or [], transactional_id or [], cluster=cluster, prefix=False)
+        principals = {*parse_principals(users), EVERY_USER} if users else set()
     wanted = [AclFilterFields(each.kind, each.name, PatternType.MATCH) for each in resources] or [AclFilterFields()]
-    principals = {*parse_principals(users), EVERY_USER} if users else set()
     with _connected(bootstrap, access) as client, failing("list ACLs"):
         found = {each for selected in wanted for each in client.acls(selected)}
     shown = [_row(each) for each in sorted(found) if not principals or each.principal in principals]
@@ -215,27 +217,50 @@ def _selection(
     host: list[str] | None,
     deny: bool,
 ) -> "AclSelection":
-    from ipaddress import ip_address
-
-    from tidemill.cli.acl_selection import AclSelection, parse_operations, parse_principals, parse_resources
+    from tidemill.security.core.acl_selection import (
+        AclSelection,
+        parse_hosts,
+        parse_operations,
+        parse_principals,
+        parse_resources,
+    )
     from tidemill.security.core.resources import Permission
 
     topics = [*(topic or []), *(timeline or [])]
-    hosts = []
-    for text in host or []:
-        try:
-            hosts.append(text if text == "*" else str(ip_address(text)))
-        except ValueError:
-            raise WrongUse(f"--host {text[:60]} is not an IP address; ACLs do not know host names") from None
     return AclSelection(
         parse_principals(users),
         parse_resources(topics, group or [], transactional_id or [], cluster=cluster, prefix=prefix),
         parse_operations(operation or []),
         producer,
         consumer,
-        tuple(dict.fromkeys(hosts)),
+        parse_hosts(host or []),
         Permission.DENY if deny else Permission.ALLOW,
     )
+
+
+@contextmanager
+def _described() -> Iterator[None]:
+    """Turn what is missing in a description into one line with the options of these commands."""
+    from tidemill.model.errors import InvalidRequest
+    from tidemill.security.core.acl_selection import InvalidSelection, SelectionProblem
+
+    lines = {
+        SelectionProblem.NO_RESOURCE: "name what the ACL is about: --topic, --timeline, --group, --transactional-id or "
+        "--cluster",
+        SelectionProblem.NO_OPERATION: "give --operation, such as --operation read,write, or --producer or --consumer",
+        SelectionProblem.CONSUMER_WITHOUT_TOPIC: "--consumer needs --topic, and --group for a consumer group; or use "
+        "--timeline",
+        SelectionProblem.PRODUCER_WITHOUT_TOPIC: "--producer needs --topic or --timeline",
+        SelectionProblem.PREFIX_OF_EVERYTHING: "with --prefix, '*' means names that begin with *; leave out --prefix "
+        "to mean every name",
+        SelectionProblem.DENIED_PRESET: "--deny needs --operation; --producer and --consumer are for grants",
+    }
+    try:
+        yield
+    except InvalidSelection as error:
+        raise WrongUse(str(error) if error.problem is None else lines.get(error.problem, str(error))) from None
+    except InvalidRequest as error:
+        raise WrongUse(str(error)) from None
 
 
 def _without_password(client: "KafkaClient", users: Sequence[str]) -> list[str]:
@@ -305,7 +330,7 @@ def _row(fields: Any) -> dict[str, Any]:
 
 
 def _shown(kind: type[E], number: int) -> str:
-    from tidemill.cli.acl_selection import word
+    from tidemill.security.core.acl_selection import word
 
     try:
         return word(kind(number))

@@ -252,24 +252,16 @@ class _BrokerUsers:
         """Store credentials made from a password, which is not sent."""
         from secrets import token_bytes
 
-        from tidemill.client.kafka.users import ScramDeletion, ScramUpsertion
-        from tidemill.security.core.scram import BY_LABEL, DEFAULT_SALT_BYTES, salted_password
+        from tidemill.broker.credential_changes import password_changes
 
-        changes: list[ScramUpsertion | ScramDeletion] = [
-            ScramDeletion(name, BY_LABEL[label].number) for label in dropped
-        ]
-        for each in (BY_LABEL[label] for label in mechanisms):
-            salt = token_bytes(DEFAULT_SALT_BYTES)
-            salted = salted_password(each, password, salt, iterations)
-            changes.append(ScramUpsertion(name, each.number, iterations, salt, salted))
+        changes = password_changes(name, password, mechanisms, iterations, token_bytes, dropped=dropped)
         self._alter(name, changes, "change")
 
     def remove(self, name: str, mechanisms: Sequence[str]) -> None:
         """Remove every credential of a user."""
-        from tidemill.client.kafka.users import ScramDeletion
-        from tidemill.security.core.scram import BY_LABEL
+        from tidemill.broker.credential_changes import removals
 
-        self._alter(name, [ScramDeletion(name, BY_LABEL[label].number) for label in mechanisms], "remove")
+        self._alter(name, removals(name, mechanisms), "remove")
 
     def acl_count(self, name: str) -> int:
         """The number of ACLs that name a user; 0 where the broker has none to tell."""

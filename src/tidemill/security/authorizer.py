@@ -5,13 +5,13 @@ Super users are not cached: they are asked for only when the ACLs do not allow a
 of scheduled records and of reports, because an ACL there would be one on every topic, whatever is denied on that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidemill.model.topics import PIPELINES, WAITING
-from tidemill.security.core.acl_table import EVERY_OPERATION, AclTable
-from tidemill.security.core.acls import SUPPORTED_BITS
+from tidemill.security.core.acl_table import EVERY_OPERATION, AclTable, ResourceDecision
+from tidemill.security.core.acls import SUPPORTED_BITS, AclBinding
 from tidemill.security.core.principal import Principal
-from tidemill.security.core.resources import Operation, ResourceType
+from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 
 DECISIONS_MAX = 20_000
 """Cached decisions of one resource type; the cache is dropped when it is full."""
@@ -85,13 +85,33 @@ class Authorizer:
             operations = self._decide(principal, host, resource_type, name)
         return operations & supported
 
+    def is_super(self, principal: Principal) -> bool:
+        """Whether a principal may do everything, whatever the ACLs say."""
+        return self._is_super(principal)
+
+    def lost_operations(
+        self, principal: Principal, host: str, added: Iterable[AclBinding], removed: Iterable[AclBinding]
+    ) -> int:
+        """The operations on the cluster that a principal would lose by a change of the ACLs, as a bit field."""
+        if not self.is_enabled or self._is_super(principal):
+            return 0
+        after = self._table.with_changes(added, removed, is_complete=self._table.is_complete)
+        now, later = (
+            self._operations_of(each.decide(str(principal), host, ResourceType.CLUSTER, CLUSTER_NAME))
+            for each in (self._table, after)
+        )
+        return now & ~later & SUPPORTED_BITS[ResourceType.CLUSTER]
+
     def rights_key(self, principal: Principal, host: str) -> tuple[object, ...]:
         """A key for responses that depend on rights: it changes when the rights of the principal may have changed."""
         return (principal, host, self._generation, self._is_super(principal))
 
+    def _operations_of(self, found: ResourceDecision) -> int:
+        return found.operations if found.has_acls else self._without_acls
+
     def _decide(self, principal: Principal, host: str, resource_type: ResourceType, name: str) -> int:
         found = self._table.decide(str(principal), host, resource_type, name)
-        operations = found.operations if found.has_acls else self._without_acls
+        operations = self._operations_of(found)
         if resource_type is ResourceType.TOPIC and name in OF_EVERY_TOPIC:
             operations &= ~_READ
         if len(name) <= CACHED_NAME_CHARS_MAX:

@@ -7,6 +7,7 @@ A client whose certificate is refused gets the alert that says so. asyncio and u
 soon as a handshake fails, and the client sees a connection that ended for no reason and tries for ever.
 """
 
+import re
 import ssl
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ SHUTDOWN_TIMEOUT_S = 1.0
 """How long a connection that the broker ends waits for the client's end of TLS. The Java client may not send one: it
 overlooks the broker's end behind a response, and waits for the end of the socket."""
 RELOAD_CHECK_S = 5.0
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _NOT_TLS = frozenset({"HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "WRONG_VERSION_NUMBER"})
 """OpenSSL's reasons for a client that does not speak TLS; an alert would mean nothing to it."""
 _HTTPS_HINT = b"this server uses TLS; write https:// in front of its address\n"
@@ -92,8 +94,11 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
     return context
 
 
-def peer_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
+def peer_context(settings: SecuritySettings, listener: str, *, trusts_itself: bool = False) -> ssl.SSLContext:
     """A context for connections to other brokers: the CA of `ssl.truststore.location`, or the system's CAs.
+
+    With `trusts_itself`, also for connections of this broker to itself: without a truststore, its own certificate is
+    trusted as it is. Only this broker has its key, and one broker with TLS needs no truststore otherwise.
 
     The certificate must name the host. The CA often signs clients too, so one of them on the way could pretend to be a
     broker otherwise, and pass on the proof that the broker knows the cluster's secret.
@@ -105,9 +110,23 @@ def peer_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
         _load_authorities(context, Path(settings.ssl_truststore_location))
     else:
         context.load_default_certs()
+        if trusts_itself:
+            _trust_certificate(context, tls_files(settings, listener).certificate)
     if settings.ssl_keystore_location or settings.ssl_certificate_location:
         _load_chain(context, tls_files(settings, listener), listener)
     return context
+
+
+def _trust_certificate(context: ssl.SSLContext, path: Path) -> None:
+    """Trust the first certificate of a file, but none that it or its issuers sign."""
+    try:
+        text = path.read_text("ascii", errors="replace")
+    except OSError as error:
+        raise InvalidConfig(f"the certificate in {path} cannot be read: {error.strerror}") from None
+    found = _CERTIFICATE.search(text)
+    if found is not None:
+        context.load_verify_locations(cadata=found[0])
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _restrict(context: ssl.SSLContext, settings: SecuritySettings) -> None:

@@ -1,7 +1,7 @@
 """When certificates expire, for /metrics and for the log."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,7 +21,9 @@ NOW = datetime(2026, 11, 18, tzinfo=UTC)
 class KeptNotes:
     """What a broker keeps."""
 
-    certificates: tuple[CertificateNote, ...] = ()
+    def __init__(self) -> None:
+        self.certificates: tuple[CertificateNote, ...] = ()
+        self.certificate_expiries: Mapping[str, datetime] = {}
 
 
 def watch_of(

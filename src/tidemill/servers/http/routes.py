@@ -49,12 +49,12 @@ from tidemill.servers.http.broker_summary import (
     unready,
     visible_topics,
 )
-from tidemill.servers.http.console.page import page_endpoint
+from tidemill.servers.http.console.page import page_endpoint, refusal_page
 from tidemill.servers.http.console.pages import PAGES
 from tidemill.servers.http.console.static import serve_static
 from tidemill.servers.http.core.authorization_table import ROUTES
 from tidemill.servers.http.core.metrics_format import MetricsFormat, metrics_format
-from tidemill.servers.http.core.route_access import LoginNeed, RouteAccess
+from tidemill.servers.http.core.route_access import PAGE, LoginNeed, RouteAccess
 from tidemill.servers.http.login_form import LoginForm
 from tidemill.servers.http.logins import HttpClient, HttpLogins
 from tidemill.servers.http.request_counts import RequestCounts
@@ -67,6 +67,7 @@ DETAIL_PARTITION = "partition"
 REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
 PATH_SHOWN_CHARS = 100
 TOKEN_HEADER = "x-csrf-token"  # noqa: S105 -- the name of a header
+Refuse = Callable[[Request, HttpClient, str], Response]
 Facts = Callable[[], Mapping[str, str]]
 
 
@@ -166,8 +167,13 @@ def handlers_of(context: ApiContext, tell: Tell, logins: HttpLogins) -> dict[str
     }
 
 
-def guarded(access: RouteAccess, handler: Endpoint, logins: HttpLogins) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint of a route: it checks the login and the rights of its row, then calls the handler."""
+def guarded(
+    access: RouteAccess, handler: Endpoint, logins: HttpLogins, refuse: Refuse
+) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of a route: it checks the login and the rights of its row, then calls the handler.
+
+    `refuse` answers a client that has logged in and lacks a right.
+    """
 
     async def endpoint(request: Request) -> Response:
         path = request.url.path
@@ -177,9 +183,12 @@ def guarded(access: RouteAccess, handler: Endpoint, logins: HttpLogins) -> Calla
             client = await logins.client(request.scope, access.login, f"{access.method} {path}", signed)
             if client.session_id is not None and not _is_own_page(request, access, client.session_id, logins):
                 return problem(path, 403, f"a change in a session needs the token of its page in {TOKEN_HEADER}")
-            for right in access.rights:
-                if right.is_required:
-                    client.rights.check(right.operation, right.resource_type, CLUSTER_NAME)
+            try:
+                for right in access.rights:
+                    if right.is_required:
+                        client.rights.check(right.operation, right.resource_type, CLUSTER_NAME)
+            except ClusterAuthorizationFailed as error:
+                return refuse(request, client, f"{error}; {_next_step(logins)}")
             return await handler(request, client)
         except SaslAuthenticationFailed as error:
             if access.login is LoginNeed.BROKER:
@@ -193,6 +202,13 @@ def guarded(access: RouteAccess, handler: Endpoint, logins: HttpLogins) -> Calla
             return problem(path, 403, f"{error}; {_next_step(logins)}")
 
     return endpoint
+
+
+def _refusal_of(access: RouteAccess, context: ApiContext, logins: HttpLogins) -> Refuse:
+    """How a route refuses a client that lacks a right: a page of the console by a page with its navigation."""
+    if access.shapes is not None and access.shapes.media_type == PAGE:
+        return lambda request, client, reason: refusal_page(request, client, reason, context, logins)
+    return lambda request, _, reason: problem(request.url.path, 403, reason)
 
 
 def _is_own_page(request: Request, access: RouteAccess, session_id: str, logins: HttpLogins) -> bool:
@@ -223,7 +239,7 @@ def make_app(context: ApiContext, tell: Tell, logins: HttpLogins, callers: Allow
     routes = []
     names = {}
     for each in ROUTES:
-        endpoint = guarded(each, handlers[each.name], logins)
+        endpoint = guarded(each, handlers[each.name], logins, _refusal_of(each, context, logins))
         names[endpoint] = each.name
         routes.append(Route(each.path, endpoint, methods=[each.method]))
     return Starlette(

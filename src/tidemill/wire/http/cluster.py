@@ -41,6 +41,8 @@ class ServerRow(Document, frozen=True, kw_only=True):
     address: str
     protocol: str
     authenticates: bool
+    certificate_expires_ms: int | None = None
+    """When its certificate expires; null without TLS."""
 
 
 class FollowerLag(Document, frozen=True, kw_only=True):

@@ -112,9 +112,15 @@ def servers_of(broker: BrokerNode) -> list[ServerRow]:
             address=str(mine.listeners.get(each["listener"], "") if "listener" in each else addresses[each["server"]]),
             protocol=each["protocol"],
             authenticates=each["authenticates"],
+            certificate_expires_ms=_expires_ms(broker, each.get("listener", each["server"])),
         )
         for each in security_of(broker)
     ]
+
+
+def _expires_ms(broker: BrokerNode, server: str) -> int | None:
+    expires = broker.certificate_expiries.get(server)
+    return None if expires is None else int(expires.timestamp() * 1000)
 
 
 REPORT = PartKind("broker-report", NoQuestion, BrokerReport, report_of)

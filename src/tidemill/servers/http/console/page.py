@@ -58,6 +58,13 @@ def page_endpoint(access: RouteAccess, handler: PageHandler, context: ApiContext
     return endpoint
 
 
+def refusal_page(
+    request: Request, client: HttpClient, reason: str, context: ApiContext, logins: HttpLogins
+) -> Response:
+    """The page for a client that may not see the one it asked for."""
+    return _rendered(_problem(403, reason), request, context, client, logins)
+
+
 def _problem(status: int, reason: str) -> Page:
     title = "Not found" if status == 404 else "Not allowed" if status == 403 else "This page cannot be shown"
     return Page(title, PROBLEM_TEMPLATE, {"reason": reason, "status": status}, status)

@@ -216,9 +216,19 @@ window.tidemill = (() => {
     if (first) first.focus();
   }
 
+  /** A button may fill a field of the dialog that it opens, and show the value there. */
+  function fillIn(button) {
+    const dialog = document.getElementById(button.dataset.open);
+    dialog.querySelector(`input[name="${button.dataset.fill}"]`).value = button.dataset.fillValue;
+    for (const shown of dialog.querySelectorAll(`[data-filled="${button.dataset.fill}"]`)) {
+      shown.textContent = button.dataset.fillValue;
+    }
+  }
+
   async function clicked(event) {
     const target = event.target.closest("[data-open], [data-close], [data-copy], [data-theme-toggle]");
     if (!target) return;
+    if ("fill" in target.dataset) fillIn(target);
     if ("open" in target.dataset) openDialog(target.dataset.open);
     if ("close" in target.dataset) target.closest("dialog").close();
     if ("themeToggle" in target.dataset) switchTheme();

@@ -20,16 +20,6 @@
     return `${numbers.format(records)} ${records === 1 ? one : many}`;
   }
 
-  /* Buttons that fill a field of a dialog. */
-
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-fill]");
-    if (!button) return;
-    const dialog = document.getElementById(button.dataset.open);
-    dialog.querySelector(`input[name="${button.dataset.fill}"]`).value = button.dataset.fillValue;
-    dialog.querySelector(`[data-filled="${button.dataset.fill}"]`).textContent = button.dataset.fillValue;
-  });
-
   /* Reset. */
 
   const reset = document.getElementById("reset");
