@@ -103,3 +103,26 @@ def test_cache_is_bounded_and_takes_no_long_names() -> None:
     assert len(each._decisions[TOPIC]) == 10
     assert not allows(each, Operation.READ, "x" * 301)
     assert len(each._decisions[TOPIC]) == 10
+
+
+def test_what_a_client_would_lose_by_a_change_is_known_before() -> None:
+    alter = AclBinding(
+        ResourceType.CLUSTER,
+        "kafka-cluster",
+        PatternType.LITERAL,
+        "User:alice",
+        "*",
+        Operation.ALTER,
+        Permission.ALLOW,
+    )
+    deny = alter._replace(principal="User:*", operation=Operation.DESCRIBE, permission=Permission.DENY)
+    each = authorizer(alter)
+    assert each.lost_operations(ALICE, HOST, [], [alter]) == 1 << Operation.ALTER | 1 << Operation.DESCRIBE
+    assert each.lost_operations(ALICE, HOST, [deny], []) == 1 << Operation.DESCRIBE
+    assert each.lost_operations(ALICE, HOST, [READ], []) == 0
+    assert each.lost_operations(ROOT, HOST, [deny], [alter]) == 0
+    assert authorizer(enabled=False).lost_operations(ALICE, HOST, [deny], []) == 0
+    # The first ACL on the cluster ends the rights that everyone had without one.
+    everyone = authorizer(everyone=True)
+    assert everyone.lost_operations(user("bob"), HOST, [alter], []) == SUPPORTED_BITS[ResourceType.CLUSTER]
+    assert everyone.lost_operations(user("bob"), HOST, [], []) == 0

@@ -139,3 +139,14 @@ def peer(authority: Authority, algorithm: str) -> ssl.SSLContext:
         "ssl.endpoint.identification.algorithm": algorithm,
     }
     return peer_context(parse(settings).security, "SSL")
+
+
+def test_a_broker_without_a_truststore_trusts_itself_and_nothing_that_its_ca_signs(authority: Authority) -> None:
+    settings = parse({"ssl.keystore.location": authority.issue("/CN=own", "own")}).security
+    own = ReloadingContext.open(settings, "SSL")
+    ends = Ends(own, peer_context(settings, "SSL", trusts_itself=True))
+    assert ends.shake_hands() == {ends.client, ends.broker}
+    other = parse({"ssl.keystore.location": authority.issue("/CN=third", "third")}).security
+    for server, trusts_itself in ((ReloadingContext.open(other, "SSL"), True), (own, False)):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            Ends(server, peer_context(settings, "SSL", trusts_itself=trusts_itself)).shake_hands()

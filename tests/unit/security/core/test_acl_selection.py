@@ -1,0 +1,63 @@
+"""Which ACLs a description means."""
+
+import pytest
+
+from tidemill.security.core.acl_selection import (
+    AclSelection,
+    InvalidSelection,
+    SelectionProblem,
+    parse_hosts,
+    parse_operations,
+    parse_principals,
+    parse_resources,
+)
+from tidemill.security.core.resources import Operation, PatternType, Permission, ResourceType
+
+ORDERS = parse_resources(["orders"], [], [], cluster=False, prefix=False)
+MAILER = parse_resources([], ["mailer"], [], cluster=False, prefix=False)
+ALICE = parse_principals(["alice", "User:alice"])
+
+
+def test_a_consumer_reads_topics_and_its_group() -> None:
+    found = AclSelection(ALICE, (*ORDERS, *MAILER), consumer=True).bindings()
+    assert [(each.resource_type, each.operation, each.principal) for each in found] == [
+        (ResourceType.TOPIC, Operation.READ, "User:alice"),
+        (ResourceType.TOPIC, Operation.DESCRIBE, "User:alice"),
+        (ResourceType.GROUP, Operation.READ, "User:alice"),
+    ]
+
+
+def test_operations_may_be_spelled_as_in_kafka() -> None:
+    assert parse_operations(["DescribeConfigs, alter-configs", "ALL"]) == (
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.ALL,
+    )
+
+
+def test_hosts_have_their_shortest_form() -> None:
+    assert parse_hosts(["2001:0DB8::0007", "*", "2001:db8::7"]) == ("2001:db8::7", "*")
+
+
+def test_a_prefix_makes_prefixed_patterns() -> None:
+    [found] = parse_resources(["pub."], [], [], cluster=False, prefix=True)
+    assert found.pattern is PatternType.PREFIXED
+
+
+@pytest.mark.parametrize(
+    ("selection", "problem"),
+    [
+        (AclSelection(ALICE, (), producer=True), SelectionProblem.NO_RESOURCE),
+        (AclSelection(ALICE, ORDERS), SelectionProblem.NO_OPERATION),
+        (AclSelection(ALICE, MAILER, consumer=True), SelectionProblem.CONSUMER_WITHOUT_TOPIC),
+        (AclSelection(ALICE, MAILER, producer=True), SelectionProblem.PRODUCER_WITHOUT_TOPIC),
+        (
+            AclSelection(ALICE, ORDERS, producer=True, permission=Permission.DENY),
+            SelectionProblem.DENIED_PRESET,
+        ),
+    ],
+)
+def test_what_is_missing_is_named(selection: AclSelection, problem: SelectionProblem) -> None:
+    with pytest.raises(InvalidSelection) as caught:
+        selection.bindings()
+    assert caught.value.problem is problem
