@@ -10,7 +10,6 @@ from tidemill.wire.http.topics import PartitionIndex
 RECORD_ROWS = 50
 RECORD_ROWS_MAX = 200
 PATTERN_CHARS_MAX = 1_000
-POSITION_CHARS_MAX = 20_000
 TIME_CHARS_MAX = 40
 PAYLOAD_CHARS_MAX = 150_000
 HEADERS_PRODUCED_MAX = 100
@@ -145,9 +144,7 @@ class RecordQuery(RecordSelection, frozen=True, kw_only=True):
     """Which records are listed."""
 
     order: Literal["newest", "oldest"] = "newest"
-    position: Annotated[
-        str, msgspec.Meta(max_length=POSITION_CHARS_MAX, description="A position of an earlier page.")
-    ] = ""
+    position: Annotated[str, msgspec.Meta(description="A position of an earlier page.")] = ""
     back: Annotated[bool, msgspec.Meta(description="The page before the position.")] = False
     rows: Annotated[int, msgspec.Meta(ge=1, le=RECORD_ROWS_MAX)] = RECORD_ROWS
     key_format: PayloadFormat = "auto"
@@ -171,7 +168,7 @@ class RecordPageQuery(Input, frozen=True, kw_only=True):
     where: PatternText = ""
     uncommitted: bool = False
     order: Literal["newest", "oldest"] = "newest"
-    position: Annotated[str, msgspec.Meta(max_length=POSITION_CHARS_MAX)] = ""
+    position: str = ""
     back: bool = False
     rows: Annotated[int, msgspec.Meta(ge=1, le=RECORD_ROWS_MAX)] = RECORD_ROWS
     key_format: PayloadFormat = "auto"
@@ -197,9 +194,7 @@ class RecordTailQuery(Input, frozen=True, kw_only=True):
     uncommitted: bool = False
     key_format: PayloadFormat = "auto"
     value_format: PayloadFormat = "auto"
-    position: Annotated[
-        str, msgspec.Meta(max_length=POSITION_CHARS_MAX, description="Continue here. Without it: at the end.")
-    ] = ""
+    position: Annotated[str, msgspec.Meta(description="Continue here. Without it: at the end.")] = ""
 
 
 class TailedRecords(Document, frozen=True, kw_only=True):

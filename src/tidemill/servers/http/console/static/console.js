@@ -212,7 +212,7 @@ window.tidemill = (() => {
     if (!dialog || dialog.open) return;
     for (const form of dialog.querySelectorAll("form")) checkConfirmation(form);
     dialog.showModal();
-    const first = dialog.querySelector("[autofocus], input:not([type=hidden]), select, textarea");
+    const first = dialog.querySelector("[autofocus]") || dialog.querySelector("input:not([type=hidden]), select, textarea");
     if (first) first.focus();
   }
 
