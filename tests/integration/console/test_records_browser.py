@@ -53,7 +53,7 @@ def write(writer: Producer, topic: str, *values: Any, key: Any = None, **more: A
 
 def stored(broker: Broker, topic: str, partition: int = 0) -> list[dict[str, Any]]:
     """The records of a partition, the oldest first."""
-    query = {"partition": partition, "order": "oldest"}
+    query: dict[str, str | int] = {"partition": partition, "order": "oldest"}
     answer = httpx.get(f"{broker.http}/api/v1/topics/{topic}/records", params=query)
     found: list[dict[str, Any]] = answer.json()["records"]
     return found
