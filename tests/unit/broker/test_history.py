@@ -164,3 +164,12 @@ async def test_samples_are_taken_in_the_slots_of_the_clock() -> None:
     values = history.window(["ms"], 5).values["ms"][""]
     assert values[0] is None
     assert values[2:] == pytest.approx([5.0, 5.0, 5.0], abs=0.002)
+
+
+def test_a_topic_outside_of_a_full_series_has_no_known_rate() -> None:
+    clock, metrics, history = world()
+    for number in range(TOPICS_SHOWN_MAX):
+        metrics.topic(f"t{number:04}").produced(0, 1)
+    step(clock, history)
+    found = history.window(["topic_records_in"], 1, keys=["t0000", "another"]).values["topic_records_in"]
+    assert found == {"t0000": [0.2], "another": [None]}

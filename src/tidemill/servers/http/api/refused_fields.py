@@ -29,8 +29,16 @@ def named_fields(settings: Collection[str]) -> Iterator[None]:
 
 
 def refused_field(error: TidemillError, settings: Collection[str]) -> str:
-    """The field that an error is about; empty if it is about none. An error of a setting begins with its name."""
+    """The field that an error is about; empty if it is about none."""
     if isinstance(error, errors.InvalidConfig):
-        named = [each for each in settings if str(error).startswith((f"{each}=", f"{each} "))]
-        return f"{CONFIG}.{max(named, key=len)}" if named else CONFIG
+        named = next((each for each in settings if _is_about(str(error), each)), "")
+        return f"{CONFIG}.{named}" if named else CONFIG
     return _FIELDS.get(type(error), "")
+
+
+def _is_about(text: str, setting: str) -> bool:
+    """Whether an error is about a setting, as `model/topic_settings.py` writes it: its name begins the reason."""
+    reasons = text.split(": ")
+    return any(
+        each.startswith((f"{setting}=", f"{setting} ")) or each.endswith(f"setting {setting!r}") for each in reasons
+    )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.loop_turns import LoopTurns
-from tidemill.cluster.core.image import Topic
+from tidemill.cluster.core.image import NO_BROKER, Topic
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.http.api.api_call import ApiCall
@@ -99,7 +99,8 @@ def _cleanup_policy(topic: Topic, rights: ClientRights) -> str | None:
 def _row(topic: Topic, sizes: KnownSizes, rates: Rates, rights: ClientRights) -> TopicRow:
     records, size = sizes.by_topic.get(topic.name, NO_SIZE)
     health = health_of_topic(topic)
-    is_known = not any(each.leader in sizes.unreachable for each in topic.partitions)
+    silent = {NO_BROKER, *sizes.unreachable}
+    is_known = not any(each.leader in silent for each in topic.partitions)
     return TopicRow(
         topic=topic.name,
         internal=topic.internal,

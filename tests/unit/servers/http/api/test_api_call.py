@@ -21,6 +21,7 @@ from tidemill.servers.http.api.api_call import (
 )
 from tidemill.servers.http.api.api_problem import ApiProblem
 from tidemill.wire.http.document import PageQuery
+from tidemill.wire.http.topics import NewTopicInput
 
 JSON_HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 
@@ -135,6 +136,21 @@ async def test_a_body_that_is_not_valid_is_refused(
     with pytest.raises(ApiProblem, match=reason) as caught:
         await decode_body(request_with([body], headers), Sample)
     assert caught.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"topic": 1}', "topic"),
+        (b'{"topic": "x", "config": {"retention.ms": 1}}', "config"),
+        (b'{"topic": "x", "partition": 1}', ""),
+        (b"{", ""),
+    ],
+)
+async def test_a_refused_body_names_its_field(body: bytes, field: str) -> None:
+    with pytest.raises(ApiProblem) as caught:
+        await decode_body(request_with([body]), NewTopicInput)
+    assert caught.value.field == field
 
 
 async def test_a_client_that_leaves_halfway_changes_nothing() -> None:
