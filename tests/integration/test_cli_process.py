@@ -112,7 +112,7 @@ def test_a_locale_without_unicode(cli_broker: Broker) -> None:
     )
     assert reported["to"] == 1
     assert run(env, "group", "list", "--json").stdout.isascii()
-    assert "th\u00e9" in [each["group"] for each in json.loads(run(env, "group", "list", "--json").stdout)]
+    assert "th\u00e9" in [each["group"] for each in json.loads(run(env, "group", "list", "--json").stdout)["groups"]]
 
 
 def test_a_reader_that_goes_away(cli_broker: Broker) -> None:

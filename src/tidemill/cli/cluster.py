@@ -11,7 +11,7 @@ from tidemill.cli import cluster_clock
 from tidemill.cli.connection import TIMEOUT_S, Bootstrap, Client, admin, broker_at, reach
 from tidemill.cli.errors import CommandFailed
 from tidemill.cli.options import Json, local_folder
-from tidemill.cli.output import progress, remark, say, show, show_json
+from tidemill.cli.output import progress, remark, say, show, show_document, show_json
 
 if TYPE_CHECKING:
     from tidemill.cluster.core.rebalance_plan import PartitionPlan
@@ -87,7 +87,7 @@ def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = F
     broker = broker_at(bootstrap, access)
     found = _status(*_look(broker))
     if as_json:
-        show_json(_builtins(found))
+        show_document(found)
         return
     show([_status_row(each) for each in found.brokers], STATUS_COLUMNS, as_json=False)
     for each in found.brokers:
@@ -97,7 +97,12 @@ def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = F
     say(f"{partitions}, {found.without_leader} without a leader, {found.under_replicated} under-replicated")
     if found.short:
         rows = [
-            {**_builtins(each), "replicas": _join(each.replicas), "isr": _join(each.isr)}
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "replicas": _join(each.replicas),
+                "isr": _join(each.isr),
+            }
             for each in found.short[:SHOWN_MAX]
         ]
         show(rows, ("partition", "leader", "replicas", "isr"), as_json=False)
@@ -131,7 +136,7 @@ def rebalance(
         with KafkaClient(broker.options) as client:
             _carry_out(client, plans)
     if as_json:
-        show_json(_builtins(outcome_of(plans, is_preview=dry_run)))
+        show_document(outcome_of(plans, is_preview=dry_run))
         return
     rows = [
         {
@@ -359,12 +364,6 @@ def _short(partition: Any, carried: Any) -> "ShortPartition":
         replicas=list(carried.replicas),
         isr=list(carried.isr),
     )
-
-
-def _builtins(document: Any) -> Any:
-    import msgspec
-
-    return msgspec.to_builtins(document)
 
 
 def _join(nodes: Iterable[int]) -> str:

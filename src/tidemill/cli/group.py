@@ -1,7 +1,7 @@
 """`tidemill group`: lists, describes, resets and deletes consumer groups, with lag in records and seconds."""
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,25 +12,21 @@ from tidemill.cli.connection import (
     admin,
     answer,
     broker_at,
-    client_settings,
     partitions_of,
 )
 from tidemill.cli.durations import duration_ms, moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
+from tidemill.cli.group_documents import Place, committed_offsets, group_description, group_page
 from tidemill.cli.options import Json, Yes
-from tidemill.cli.output import confirm, say, show, show_json
-from tidemill.cli.topic import offsets_of, stable_offsets_of
+from tidemill.cli.output import confirm, say, show, show_document, show_json
+from tidemill.cli.topic import offsets_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from tidemill.pipelines.spec.core.broker import KafkaBroker
-
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 
-PEEK_S = 5.0
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
-Place = tuple[str, int]
 
 
 @app.command("list")
@@ -39,17 +35,12 @@ def list_(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = Fa
 
     Example: tidemill group list
     """
-    client = admin(broker_at(bootstrap, access))
-    found = answer(client.list_consumer_groups(request_timeout=TIMEOUT_S), "list groups")
-    rows = [
-        {
-            "group": group.group_id,
-            "state": group.state.name.lower() if group.state else None,
-            "protocol": group.type.name.lower() if group.type else None,
-        }
-        for group in sorted(found.valid, key=lambda group: str(group.group_id))
-    ]
-    show(rows, ("group", "state", "protocol"), as_json=as_json, empty="there are no groups yet")
+    page = group_page(admin(broker_at(bootstrap, access)))
+    if as_json:
+        show_document(page)
+        return
+    rows = [{"group": each.group, "state": each.state.lower(), "protocol": each.type} for each in page.groups]
+    show(rows, ("group", "state", "protocol"), as_json=False, empty="there are no groups yet")
 
 
 @app.command()
@@ -64,22 +55,16 @@ def describe(group: Group, bootstrap: Bootstrap = None, access: Client = None, a
     """
     broker = broker_at(bootstrap, access)
     client = admin(broker)
-    described = answer(client.describe_consumer_groups([group], request_timeout=TIMEOUT_S)[group], f"describe {group}")
-    committed = _committed(client, group)
-    owners = {
-        (each.topic, each.partition): member
-        for member in described.members
-        for each in (member.assignment.topic_partitions if member.assignment else [])
-    }
-    if not committed and not described.members:
+    described = group_description(client, broker, group)
+    if described is None:
         raise CommandFailed(f"there is no group {group}; see: tidemill group list")
-    rows = _lag_rows(client, broker, sorted(committed.keys() | owners.keys()), committed, owners)
     if as_json:
-        state = described.state.name.lower()
-        show_json({"group": group, "state": state, "members": len(described.members), "partitions": rows})
+        show_document(described)
         return
-    say(f"{group}: {described.state.name.lower()}, {len(described.members)} members")
-    show(rows, ("topic", "partition", "committed", "end", "lag", "lag_s", "client", "host"), as_json=False)
+    say(f"{group}: {described.state.lower()}, {described.member_count} members")
+    columns = ("topic", "partition", "committed", "end", "lag", "lag_s", "client", "host")
+    rows = [{column: getattr(each, column) for column in columns} for each in described.partitions]
+    show(rows, columns, as_json=False)
 
 
 @app.command("reset-offsets")
@@ -116,7 +101,7 @@ def reset_offsets(
     if sum(choices) != 1:
         raise WrongUse("give one of --to-earliest, --to-latest, --to-datetime, --to-offset, --shift-by, --by-duration")
     client = admin(broker_at(bootstrap, access))
-    committed = _committed(client, group)
+    committed = {place: each.offset for place, each in committed_offsets(client, group).items()}
     if not committed and not topic:
         raise CommandFailed(f"{group} has no committed offsets; name the topics with --topic")
     places = _places(client, committed, topic)
@@ -156,96 +141,6 @@ def delete(
             say(f"deleted {group}")
     if as_json:
         show_json({"deleted": groups})
-
-
-def _committed(client: "AdminClient", group: str) -> dict[Place, int]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    future = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT_S)[group]
-    found = answer(future, f"offsets of {group}").topic_partitions or []
-    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
-
-
-def _lag_rows(
-    client: "AdminClient",
-    broker: "KafkaBroker",
-    places: list[Place],
-    committed: dict[Place, int],
-    owners: dict[Place, Any],
-) -> list[dict[str, Any]]:
-    ends: dict[Place, int] = {}
-    stable: dict[Place, int] = {}
-    for topic in {topic for topic, _ in places}:
-        partitions = [partition for name, partition in places if name == topic]
-        _, end = offsets_of(client, topic, partitions)
-        ends |= {(topic, partition): offset for partition, offset in end.items()}
-        found = stable_offsets_of(client, topic, partitions)
-        stable |= {(topic, partition): offset for partition, offset in found.items()}
-    behind = {place: committed[place] for place in places if place in committed and committed[place] < stable[place]}
-    unread = _unread(broker, behind)
-    rows = []
-    for place in places:
-        owner, offset = owners.get(place), committed.get(place)
-        following = unread.get(place, UnreadOffset(offset or 0, None))
-        lag = None if offset is None else max(0, stable[place] - following.offset)
-        rows.append(
-            {
-                "topic": place[0],
-                "partition": place[1],
-                "committed": offset,
-                "end": ends[place],
-                "lag": lag,
-                "lag_s": 0.0 if lag == 0 else following.age_s,
-                "client": owner.client_id if owner else None,
-                "host": owner.host if owner else None,
-            },
-        )
-    return rows
-
-
-class UnreadOffset(NamedTuple):
-    """Where a group continues to read: the first record that it can read, or the end."""
-
-    offset: int
-    age_s: float | None
-
-
-def _unread(broker: "KafkaBroker", places: dict[Place, int]) -> dict[Place, UnreadOffset]:
-    """The next unread record of each partition, as /metrics and SQL compute it.
-
-    Reads the first record and commits nothing. No record may be left before the end, because transaction markers,
-    aborted and compacted records have offsets too. The records of an open transaction cannot be read yet.
-    """
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    if not places:
-        return {}
-    settings = client_settings(broker, **{"group.id": "tidemill-group-describe", "enable.auto.commit": False})
-    settings |= {"auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True}
-    reader = Consumer(settings)
-    found: dict[Place, UnreadOffset] = {}
-    waiting = set(places)
-    try:
-        reader.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
-        deadline = time.monotonic() + PEEK_S
-        while waiting and time.monotonic() < deadline:
-            message = reader.poll(0.2)
-            if message is None:
-                continue
-            place = (message.topic(), message.partition())
-            at_end = message.error() and message.error().code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- it has no other name
-            if place not in waiting or (message.error() and not at_end):
-                continue
-            waiting.discard(place)
-            reader.pause([TopicPartition(*place)])
-            if not at_end:
-                age_s = round(max(0.0, time.time() - message.timestamp()[1] / 1000), 1)
-                found[place] = UnreadOffset(message.offset(), age_s)
-            else:
-                found[place] = UnreadOffset(message.offset(), None)
-    finally:
-        reader.close()
-    return found
 
 
 def _places(client: "AdminClient", committed: dict[Place, int], topics: list[str] | None) -> list[Place]:

@@ -50,6 +50,13 @@ def show_json(value: Any) -> None:
     say(json.dumps(value, ensure_ascii=not writes_unicode(), default=str))
 
 
+def show_document(document: Any) -> None:
+    """Print a document of the JSON API, which has the same shape there."""
+    import msgspec
+
+    show_json(msgspec.to_builtins(document))
+
+
 def writes_unicode() -> bool:
     """Whether standard output can write any character."""
     return (sys.stdout.encoding or "").lower() == "utf-8"

@@ -19,12 +19,13 @@ from tidemill.cli.connection import (
 )
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
-from tidemill.cli.output import confirm, progress, say, show, show_json
+from tidemill.cli.output import confirm, progress, say, show, show_document, show_json
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
     from tidemill.pipelines.spec.core.broker import KafkaBroker
+    from tidemill.wire.http.topics import TopicDescription, TopicPage
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
@@ -81,34 +82,31 @@ def list_(
 
     Example: tidemill topic list --json
     """
-    rows = [
-        {
-            "topic": topic.topic,
-            "partitions": len(topic.partitions),
-            "replicas": max((len(partition.replicas) for partition in topic.partitions.values()), default=0),
-        }
-        for _, topic in sorted(_topics(admin(broker_at(bootstrap, access))).items())
-        if internal or not topic.topic.startswith("__")
-    ]
+    page = _page(admin(broker_at(bootstrap, access)), internal=internal)
+    if as_json:
+        show_document(page)
+        return
+    columns = ("topic", "partitions", "replicas")
+    rows = [{column: getattr(each, column) for column in columns} for each in page.topics]
     hint = "there are no topics yet; create one with: tidemill topic create orders"
-    show(rows, ("topic", "partitions", "replicas"), as_json=as_json, empty=hint)
+    show(rows, columns, as_json=False, empty=hint)
 
 
 @app.command()
 def describe(name: Name, bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
-    """Show partitions, offsets, sizes and the settings that differ from the defaults.
+    """Show partitions, offsets, sizes and the settings that the topic has of its own.
 
     Example: tidemill topic describe orders
     """
     broker = broker_at(bootstrap, access)
-    client = admin(broker)
-    rows = _partition_rows(client, broker, name)
-    overrides = {entry.name: entry.value for entry in _configs(client, name) if not entry.is_default}
+    described = _description(admin(broker), broker, name)
     if as_json:
-        show_json({"topic": name, "partitions": rows, "config": overrides})
+        show_document(described)
         return
-    show(rows, ("partition", "leader", "replicas", "isr", "start", "end", "records", "bytes"), as_json=False)
-    for setting, value in sorted(overrides.items()):
+    columns = ("partition", "leader", "replicas", "isr", "start", "end", "records", "bytes")
+    rows = [{column: _cell(getattr(each, column)) for column in columns} for each in described.partitions]
+    show(rows, columns, as_json=False)
+    for setting, value in sorted((described.config or {}).items()):
         say(f"{setting}={value}")
 
 
@@ -285,24 +283,80 @@ def _sizes(broker: "KafkaBroker", name: str, partitions: list[int]) -> dict[int,
     return {partition.partition: size for partition, size in found.items()}
 
 
-def _partition_rows(client: "AdminClient", broker: "KafkaBroker", name: str) -> list[dict[str, Any]]:
-    described = describe_topic(client, name)
-    indexes = [partition.id for partition in described.partitions]
-    starts, ends = offsets_of(client, name, indexes)
-    sizes = _sizes(broker, name, indexes)
-    return [
-        {
-            "partition": partition.id,
-            "leader": partition.leader.id if partition.leader else None,
-            "replicas": ",".join(str(node.id) for node in partition.replicas),
-            "isr": ",".join(str(node.id) for node in partition.isr),
-            "start": starts[partition.id],
-            "end": ends[partition.id],
-            "records": ends[partition.id] - starts[partition.id],
-            "bytes": sizes[partition.id],
-        }
-        for partition in sorted(described.partitions, key=lambda partition: partition.id)
+def _page(client: "AdminClient", *, internal: bool) -> "TopicPage":
+    """All topics, as the JSON API lists them. Their sizes are not asked for: there can be thousands of topics."""
+    from tidemill.model.topics import INTERNAL
+    from tidemill.wire.http.topics import TopicPage, TopicRow
+
+    rows = [
+        TopicRow(
+            topic=name,
+            internal=name in INTERNAL,
+            partitions=len(topic.partitions),
+            replicas=max((len(each.replicas) for each in topic.partitions.values()), default=0),
+            records=None,
+            bytes=None,
+            storage=None,
+            records_in=None,
+            bytes_in=None,
+            bytes_out=None,
+            cleanup_policy=None,
+            without_leader=sum(each.leader < 0 for each in topic.partitions.values()),
+            under_replicated=sum(len(each.isrs) < len(each.replicas) for each in topic.partitions.values()),
+            under_min_isr=None,
+        )
+        for name, topic in sorted(_topics(client).items())
+        if internal or name not in INTERNAL
     ]
+    return TopicPage(topics=rows, total=len(rows), problems=None, unreachable_brokers=[])
+
+
+def _description(client: "AdminClient", broker: "KafkaBroker", name: str) -> "TopicDescription":
+    """One topic, as the JSON API describes it."""
+    from confluent_kafka.admin import ConfigSource
+
+    from tidemill.wire.http.topics import PartitionRow, TopicDescription
+
+    described = describe_topic(client, name)
+    indexes = sorted(partition.id for partition in described.partitions)
+    starts, ends = offsets_of(client, name, indexes)
+    stable, sizes = stable_offsets_of(client, name, indexes), _sizes(broker, name, indexes)
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return TopicDescription(
+        topic=name,
+        topic_id=_uuid(described.topic_id),
+        internal=described.is_internal,
+        partitions=[
+            PartitionRow(
+                partition=each.id,
+                leader=each.leader.id if each.leader else None,
+                replicas=[node.id for node in each.replicas],
+                isr=[node.id for node in each.isr],
+                leader_epoch=None,
+                start=starts[each.id],
+                end=ends[each.id],
+                stable=stable[each.id],
+                records=ends[each.id] - starts[each.id],
+                bytes=sizes[each.id],
+            )
+            for each in sorted(described.partitions, key=lambda each: each.id)
+        ],
+        config={entry.name: entry.value for entry in _configs(client, name) if entry.source == own},
+        unreachable_brokers=[],
+    )
+
+
+def _uuid(found: Any) -> str | None:
+    """The id of a topic; None from a broker without ids of topics."""
+    from uuid import UUID
+
+    bits = [number % 2**64 for number in (found.get_most_significant_bits(), found.get_least_significant_bits())]
+    return str(UUID(int=bits[0] << 64 | bits[1])) if any(bits) else None
+
+
+def _cell(value: Any) -> Any:
+    """A value of a document for a table."""
+    return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
 def offsets_of(client: "AdminClient", topic: str, partitions: list[int]) -> tuple[dict[int, int], dict[int, int]]:

@@ -36,7 +36,10 @@ class GroupQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class GroupRow(Document, frozen=True, kw_only=True):
-    """One group of a list. The lag counts the topics that the client may describe; null while it is not known."""
+    """One group of a list. The lag counts the topics that the client may describe; null while it is not known.
+
+    The fields after `protocol` are null in `tidemill group list`, because Kafka's list of groups does not have them.
+    """
 
     group: str
     type: str
@@ -45,16 +48,16 @@ class GroupRow(Document, frozen=True, kw_only=True):
     """Kafka's spelling, for example `Stable`."""
     protocol: str
     """The type of protocol: `consumer` for groups of consumers; empty for a group that never had members."""
-    assignor: str
-    members: int
-    topics: list[str]
+    assignor: str | None
+    members: int | None
+    topics: list[str] | None
     """The first topics that the group reads or has read."""
-    topic_count: int
+    topic_count: int | None
     lag: int | None
     """Records that the group has not read."""
     lag_s: float | None
     """Age of the oldest record that the group has not read, in seconds."""
-    coordinator: int
+    coordinator: int | None
 
 
 class GroupPage(Document, frozen=True, kw_only=True):
@@ -145,7 +148,7 @@ class AssignedTopic(Document, frozen=True, kw_only=True):
 
 
 class GroupMemberRow(Document, frozen=True, kw_only=True):
-    """One member of a group."""
+    """One member of a group. `rack`, `epoch`, `is_leader` and `topics` are null in commands."""
 
     member: str
     client: str
@@ -155,10 +158,10 @@ class GroupMemberRow(Document, frozen=True, kw_only=True):
     rack: str | None
     protocol: str
     """`classic` or `consumer` (KIP-848). A group can have both while its members are upgraded."""
-    epoch: int
+    epoch: int | None
     """The generation of a classic member."""
-    is_leader: bool
-    topics: list[str]
+    is_leader: bool | None
+    topics: list[str] | None
     """The topics of its subscription."""
     pattern: str | None
     assigned: list[AssignedTopic]
@@ -179,8 +182,8 @@ class GroupPartitionRow(Document, frozen=True, kw_only=True):
     committed_ms: int | None
     metadata: str
     leader_epoch: int | None
-    is_unstable: bool
-    """Whether an open transaction may change the offset."""
+    is_unstable: bool | None
+    """Whether an open transaction may change the offset; null in commands."""
     member: str | None
     client: str | None
     host: str | None

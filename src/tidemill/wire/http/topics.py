@@ -41,7 +41,10 @@ class TopicQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class TopicRow(Document, frozen=True, kw_only=True):
-    """One topic of a list. What only leaders know is null while the leader of a partition does not answer."""
+    """One topic of a list. What only leaders know is null while the leader of a partition does not answer.
+
+    It is null in commands, too, which do not ask the leaders of all topics, and neither for settings.
+    """
 
     topic: str
     internal: bool
@@ -60,8 +63,8 @@ class TopicRow(Document, frozen=True, kw_only=True):
     """Partitions without a leader."""
     under_replicated: int
     """Partitions with a replica that is not in sync."""
-    under_min_isr: int
-    """Partitions that refuse writes with acks=all."""
+    under_min_isr: int | None
+    """Partitions that refuse writes with acks=all; null in commands."""
 
 
 class TopicPage(Document, frozen=True, kw_only=True):
@@ -69,8 +72,8 @@ class TopicPage(Document, frozen=True, kw_only=True):
 
     topics: list[TopicRow]
     total: int
-    problems: int
-    """Topics with a problem, among those that match."""
+    problems: int | None
+    """Topics with a problem, among those that match; null in commands."""
     unreachable_brokers: list[int]
     """Brokers that did not answer, whose numbers are missing."""
 
@@ -97,6 +100,7 @@ class PartitionRow(Document, frozen=True, kw_only=True):
     replicas: list[int]
     isr: list[int]
     leader_epoch: int | None
+    """Null in commands."""
     start: int | None
     end: int | None
     stable: int | None

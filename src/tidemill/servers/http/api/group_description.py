@@ -1,7 +1,7 @@
 """One group: its coordinator makes the description, with a page of the members and one of the partitions."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.group_lag import LagState
@@ -17,6 +17,7 @@ from tidemill.servers.http.api.broker_parts import PartKind
 from tidemill.servers.http.api.group_parts import UNKNOWN_LAG, describes_topics
 from tidemill.servers.http.api.paging import rows_of
 from tidemill.servers.http.core.group_states import explanation_of
+from tidemill.servers.http.core.group_totals import totals_of
 from tidemill.wire.http.groups import (
     AssignedTopic,
     GroupDescription,
@@ -25,14 +26,6 @@ from tidemill.wire.http.groups import (
     GroupPartitionRow,
     GroupQuestion,
 )
-
-
-class GroupTotals(NamedTuple):
-    """The lag of the partitions of a group that a client may see."""
-
-    records: int | None
-    seconds: float | None
-    unknown: int
 
 
 async def describe_group(
@@ -62,7 +55,7 @@ async def _group_here(broker: BrokerNode, rights: ClientRights, question: GroupQ
     topics = {place.topic for place in (*details.offsets, *owners)}
     topics.update(topic for member in details.members for topic in member.topics)
     rows = _partitions(details, owners, lags, describes)
-    totals = _totals(rows)
+    totals = totals_of(rows)
     summary, asked = details.summary, question.asked
     found = [row for row in rows if asked.search in row.topic]
     members = sorted(details.members, key=lambda each: (each.client_id, each.member_id))
@@ -126,12 +119,6 @@ def _partition(
         client=None if owner is None else owner.client_id,
         host=None if owner is None else host_of(owner),
     )
-
-
-def _totals(rows: list[GroupPartitionRow]) -> GroupTotals:
-    known = [row.lag for row in rows if row.lag is not None]
-    seconds = [row.lag_s for row in rows if row.lag_s is not None]
-    return GroupTotals(sum(known) if known else None, max(seconds) if seconds else None, len(rows) - len(known))
 
 
 def _member(member: MemberDetails, details: GroupDetails, describes: Callable[[str], bool]) -> GroupMemberRow:

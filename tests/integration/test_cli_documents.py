@@ -1,0 +1,119 @@
+"""Commands print with `--json` what the JSON API sends: the same fields with the same values.
+
+A command asks only Kafka or gRPC, so it does not know everything. What it does not know is null.
+"""
+
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.command_line import CommandLine
+
+from tidemill import Message, Timeline
+from tidemill.testing import Broker
+
+WAIT_S = 60.0
+TOPIC, GROUP, TIMELINE = "orders", "mailer", "reminders"
+LATER = 4_000_000_000.0
+NO_LIST_OF_KAFKA = ("assignor", "members", "topics", "topic_count", "lag", "lag_s", "coordinator")
+AGES = ("lag_s",)
+"""They grow between two requests."""
+
+
+@pytest.fixture(scope="module")
+def used(cli_broker: Broker) -> Iterator[Broker]:
+    """A broker with a topic, a group with a member and lag, and a timeline."""
+    client = {"bootstrap.servers": cli_broker.bootstrap_servers}
+    admin = AdminClient(client)
+    for topic in (TOPIC, "rare"):
+        admin.create_topics([NewTopic(topic, 2, 1, config={"retention.ms": "3600000"})])[topic].result(WAIT_S)
+    cli = {"group.id": GROUP, "client.id": "the-member", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    reader = Consumer({**client, **cli})
+    reader.subscribe([TOPIC])
+    while not reader.assignment():
+        reader.poll(0.1)
+    with Timeline(cli_broker.grpc, TIMELINE) as timeline:
+        timeline.create(lease_ms=60_000)
+        timeline.schedule([Message(b"v", time.time(), id="due"), Message(b"tea", LATER, id="later", key=b"user-7")])
+        yield cli_broker
+    reader.close()
+
+
+def documents(broker: Broker, tidemill: CommandLine, command: str, path: str) -> tuple[Any, Any]:
+    """What a command prints, and what the API sends."""
+    printed = tidemill.fine(*command.split(), "--json").json()
+    return printed, httpx.get(f"{broker.http}/api/v1/{path}", timeout=WAIT_S).raise_for_status().json()
+
+
+def differences(printed: Any, sent: Any, unknown: Collection[str] = (), path: str = "") -> list[str]:
+    """The places where a printed document differs from a sent one. `unknown` fields must be null in the printed one."""
+    name = path.rpartition(".")[2]
+    if name in unknown:
+        return [] if printed is None else [f"{path} is {printed!r}, but the command cannot know it"]
+    if isinstance(printed, dict) and isinstance(sent, dict):
+        wrong = [f"{path}.{each} is only in one" for each in printed.keys() ^ sent.keys()]
+        for each in printed.keys() & sent.keys():
+            wrong += differences(printed[each], sent[each], unknown, f"{path}.{each}")
+        return wrong
+    if isinstance(printed, list) and isinstance(sent, list) and len(printed) == len(sent):
+        pairs = zip(printed, sent, strict=True)
+        return [each for one, other in pairs for each in differences(one, other, unknown, path)]
+    if name in AGES and isinstance(printed, float) and isinstance(sent, float):
+        return [] if abs(printed - sent) < WAIT_S else [f"{path}: {printed} and {sent}"]
+    return [] if printed == sent else [f"{path}: {printed!r} and {sent!r}"]
+
+
+def test_the_comparison_finds_what_differs() -> None:
+    sent = {"a": 1, "b": [{"c": 2.0}], "d": 3}
+    assert differences({"a": 1, "b": [{"c": 2.0}], "d": None}, sent, ["d"]) == []
+    assert differences({"a": 2, "b": [{"c": 2.0}], "d": 3}, sent) == [".a: 2 and 1"]
+    assert differences({"a": 1, "b": [], "d": 3}, sent) == [".b: [] and [{'c': 2.0}]"]
+    assert differences({"a": 1, "b": [{"x": 2.0}], "d": 3}, sent) != []
+    assert differences(sent, sent, ["d"]) == [".d is 3, but the command cannot know it"]
+
+
+def test_topics(used: Broker, tidemill: CommandLine) -> None:
+    printed, sent = documents(used, tidemill, "topic list --internal", "topics?internal=true")
+    assert TOPIC in [each["topic"] for each in sent["topics"]]
+    assert differences(printed, sent, ["records", "bytes"]) == []
+    printed, sent = documents(used, tidemill, "topic list", "topics")
+    assert differences(printed, sent, ["records", "bytes"]) == []
+
+
+def test_a_topic(used: Broker, tidemill: CommandLine) -> None:
+    tidemill.fine("produce", TOPIC, "--partition", "1", "-m", "a", "-m", "b")
+    printed, sent = documents(used, tidemill, f"topic describe {TOPIC}", f"topics/{TOPIC}")
+    assert sent["config"] == {"retention.ms": "3600000"}
+    assert [each["records"] for each in sent["partitions"]] == [0, 2]
+    assert differences(printed, sent, ["leader_epoch"]) == []
+
+
+def test_groups(used: Broker, tidemill: CommandLine) -> None:
+    printed, sent = documents(used, tidemill, "group list", "groups")
+    assert GROUP in [each["group"] for each in sent["groups"]]
+    assert differences(printed, sent, NO_LIST_OF_KAFKA) == []
+
+
+def test_a_group(used: Broker, tidemill: CommandLine) -> None:
+    tidemill.fine("produce", TOPIC, "--partition", "0", "-m", "a", "-m", "b", "-m", "c")
+    reader = Consumer({"bootstrap.servers": used.bootstrap_servers, "group.id": "alone"})
+    reader.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
+    reader.close()
+    unknown = ("epoch", "target_epoch", "committed_ms", "leader_epoch", "is_unstable", "rack", "is_leader")
+    printed, sent = documents(used, tidemill, "group describe alone", "groups/alone")
+    assert (sent["lag"], sent["partitions"][0]["committed"]) == (2, 1)
+    assert differences(printed, sent, unknown) == []
+    printed, sent = documents(used, tidemill, f"group describe {GROUP}", f"groups/{GROUP}")
+    assert [each["client"] for each in sent["members"]] == ["the-member"]
+    assert [member.pop("topics") for member in printed["members"]] == [None]
+    assert [member.pop("topics") for member in sent["members"]] == [[TOPIC]]
+    assert differences(printed, sent, unknown) == []
+
+
+def test_the_cluster(used: Broker, tidemill: CommandLine) -> None:
+    printed, sent = documents(used, tidemill, "cluster status", "cluster")
+    assert differences(printed, sent, ["under_min_isr", "report"]) == []
