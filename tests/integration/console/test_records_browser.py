@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.chromium import console_page
 from tests.support.waiting import eventually
 
+from tidemill.servers.http.api import event_stream
 from tidemill.testing import Broker
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(broker: Broker) -> Iterator["Page"]:
+    """One page for all tests, because a browser takes seconds to start."""
     with console_page(broker.http) as opened:
         dialogs: list[str] = []
         opened.on("dialog", lambda dialog: dialogs.append(dialog.message))
@@ -155,6 +157,19 @@ def test_the_live_view_shows_new_records_and_continues_after_a_pause(broker: Bro
     assert page.locator("img[src='x'], .opened-record script").count() == 0
     page.get_by_role("link", name="Stop").click()
     page.get_by_role("link", name="Live").wait_for()
+
+
+def test_the_live_view_continues_when_its_stream_ends(
+    broker: Broker, page: "Page", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = create(broker, "renewed")
+    monkeypatch.setattr(event_stream, "STREAM_S", 0.5)
+    monkeypatch.setattr(event_stream, "HEARTBEAT_S", 0.1)
+    follow(page, "renewed")
+    for number in range(2):
+        with page.expect_request("**/records/events?*"):
+            write(writer, "renewed", f"value {number}")
+    eventually(lambda: shown_values(page) == ["value 1", "value 0"], "each record is shown once")
 
 
 def test_the_live_view_is_filtered_and_bounded(broker: Broker, page: "Page") -> None:
