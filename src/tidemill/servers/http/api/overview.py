@@ -1,5 +1,6 @@
 """The overview in the JSON API: the state of the cluster, what needs attention, and rates over time."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from math import fsum
 from typing import Any
@@ -85,7 +86,7 @@ async def history_of(
         if broker not in context.broker.view.image.brokers and broker != context.broker.node_id:
             raise ApiProblem(404, f"broker {broker} is not running; see the brokers at /cluster")
         gathered = Gathered({broker: await context.parts.at(broker, HISTORY, rights, asked)}, [])
-    return history_from(gathered, asked)
+    return await asyncio.to_thread(history_from, gathered, asked)
 
 
 def sampled_slot(context: ApiContext) -> int:

@@ -4,6 +4,7 @@ Templates escape every value. A page has no script and no style inside: both com
 security policy forbids others. So a name or a record is text, whatever it contains.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,7 +54,7 @@ def page_endpoint(access: RouteAccess, handler: PageHandler, context: ApiContext
             page = _problem(status_of_error(error), str(error))
         if isinstance(page, Response):
             return page
-        return _rendered(page, request, context, client, logins)
+        return await _rendered(page, request, context, client, logins)
 
     return endpoint
 
@@ -70,7 +71,9 @@ def _problem(status: int, reason: str) -> Page:
     return Page(title, PROBLEM_TEMPLATE, {"reason": reason, "status": status}, status)
 
 
-def _rendered(page: Page, request: Request, context: ApiContext, client: HttpClient, logins: HttpLogins) -> Response:
+async def _rendered(
+    page: Page, request: Request, context: ApiContext, client: HttpClient, logins: HttpLogins
+) -> Response:
     token = None if client.session_id is None else logins.session_token(client.session_id)
     values = {
         **page.values,
@@ -82,4 +85,6 @@ def _rendered(page: Page, request: Request, context: ApiContext, client: HttpCli
         "node_id": context.broker.node_id,
         "is_readonly": context.is_readonly,
     }
-    return HTMLResponse(render(page.template, values), status_code=page.status, headers=PAGE_HEADERS)
+    # A large page takes tens of milliseconds; a thread makes it while the event loop serves other clients.
+    text = await asyncio.to_thread(render, page.template, values)
+    return HTMLResponse(text, status_code=page.status, headers=PAGE_HEADERS)
