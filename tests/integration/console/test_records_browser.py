@@ -295,14 +295,14 @@ def test_records_and_payloads_are_downloaded(broker: Broker, page: "Page", tmp_p
     assert (tmp_path / "value").read_bytes() == BINARY
 
 
-def test_a_phone_shows_the_records_without_scrolling_sideways(broker: Broker) -> None:
+def test_a_phone_shows_the_records_without_scrolling_sideways(broker: Broker, page: "Page") -> None:
     writer = create(broker, "small")
     write(writer, "small", *(json.dumps({"n": number, "text": "long " * 40}) for number in range(30)), key="k" * 80)
-    with console_page(broker.http, width=390, height=800) as page:
-        for path in ("/topics/small/records", "/topics/small/records?live=true", "/topics/small/records/0/3"):
-            page.goto(path)
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
-        page.goto("/topics/small/records")
-        page.locator("a[data-record]").first.click()
-        page.get_by_role("region", name="Value as json").wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 390, "height": 800})
+    for path in ("/topics/small/records", "/topics/small/records?live=true", "/topics/small/records/0/3"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    page.goto("/topics/small/records")
+    page.locator("a[data-record]").first.click()
+    page.get_by_role("region", name="Value as json").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
