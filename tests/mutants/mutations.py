@@ -34,6 +34,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
 }
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+MODULE = "<module>"
+"""The function of a statement that is in none."""
 LOGGERS = frozenset({"log", "logger"})
 """A removed log line is no fault that the tests of a package should find."""
 STATEMENT_CHARACTERS_MAX = 120
@@ -144,7 +146,7 @@ class _Finder:
         start = self._starts[node.lineno - 1] + node.col_offset
         end = self._starts[node.end_lineno - 1] + node.end_col_offset
         before, after = _shortened(_header(statement), after)
-        return Mutation(node.lineno, inside or "<module>", before, after, start, end, text)
+        return Mutation(node.lineno, inside or MODULE, before, after, start, end, text)
 
 
 def _shortened(before: str, after: str) -> tuple[str, str]:

@@ -2,61 +2,29 @@
 
     python -m tests.mutants.run [--seed N] [--count 160] [--only PREFIX] [--goal 95] [--json]
 
-The mutants are made and tested in a temporary copy of the work tree, so the tree can be edited during a run. A mutant
-is killed when a test fails or when the tests exceed the time limit. Mutants that change nothing a caller can see are
-named in `equivalent.txt`.
+The mutants are made and tested in a temporary copy of the work tree, so the tree can be edited during a run. The tests
+of a package run once on the unchanged source, to record which test calls which function. Then a mutant needs only the
+tests that call its function, or all tests of its package if it is outside of a function or if no test calls it. A
+mutant is killed when a test fails or exceeds its time limit. Mutants that change nothing a caller can see are named in
+`equivalent.txt`.
 """
 
 import argparse
-import compileall
 import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from py_compile import PycInvalidationMode
 from random import Random
 
 from benchmarks.machine import describe
-from tests.mutants.mutations import Mutation, mutations
-from tests.mutants.targets import is_compiled, is_target, package_tests, stages
+from tests.mutants.mutations import mutations
+from tests.mutants.targets import is_target
+from tests.mutants.tree import ROOT, Mutant, MutantTree
 
-ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
-NOT_COPIED = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "data", "site")
-LIMIT_FACTOR = 3
-LIMIT_S_MIN = 30.0
-"""A mutant may take three times as long as the unchanged source, and at least so long."""
-TEST_LIMIT_S = 30
-"""The limit of one test; on the unchanged source each takes a few seconds."""
-BASELINE_LIMIT_S = 600.0
-PASSED = 0
-NOT_RUN = frozenset({3, 4, 5})
-"""pytest's exit codes for an internal error, wrong usage (or a conftest that fails) and no tests at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A mutation of a module, by its path below `src`."""
-
-    module: PurePosixPath
-    mutation: Mutation
-
-    @property
-    def key(self) -> str:
-        """What names it in `equivalent.txt`."""
-        return f"{self.module}::{self.mutation.function}  {self.mutation.before} -> {self.mutation.after}"
-
-    def __str__(self) -> str:
-        change = self.mutation
-        return f"src/{self.module}:{change.line}  {change.before} -> {change.after}  (in {change.function})"
 
 
 @dataclass(slots=True)
@@ -83,87 +51,6 @@ class Report:
         """The last line of a run."""
         parts = f"{self.timed_out} of them by the time limit, {self.equivalent} equivalent left out, seed {self.seed}"
         return f"killed {self.killed} of {self.tested} ({self.percent:.1f} %); {parts}"
-
-
-class MutantTree:
-    """A copy of the work tree in which one mutant at a time is made and tested."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._root = folder / "tree"
-        self._source = self._root / "src"
-        shutil.copytree(ROOT, self._root, ignore=shutil.ignore_patterns(*NOT_COPIED))
-        # The bytecode is trusted as it is: a mutant of the same size in the same second would look unchanged.
-        mode = PycInvalidationMode.UNCHECKED_HASH
-        compileall.compile_dir(self._source, quiet=2, invalidation_mode=mode)
-        self._seconds: dict[tuple[str, ...], float] = {}
-
-    def kills(self, mutant: Mutant) -> tuple[bool, bool]:
-        """Whether the tests fail, and whether that was by the time limit."""
-        tests = package_tests(mutant.module)
-        limit = max(LIMIT_S_MIN, LIMIT_FACTOR * self.baseline(tests))
-        place = self._source / mutant.module
-        bytecode = next((place.parent / "__pycache__").glob(f"{place.stem}.*.pyc"))
-        source, compiled = place.read_text(), bytecode.read_bytes()
-        try:
-            bytecode.unlink()
-            place.write_text(mutant.mutation.apply(source))
-            for files in stages(tests, mutant.module, self._root):
-                if (code := self._pytest(files, limit, compiles=is_compiled(mutant.module))) != PASSED:
-                    break
-        finally:
-            place.write_text(source)
-            bytecode.write_bytes(compiled)
-        if code in NOT_RUN:  # by the mutant, or by the environment: then no result counts
-            del self._seconds[tests]
-            self.baseline(tests)
-        return code != PASSED, code is None
-
-    def baseline(self, tests: tuple[str, ...]) -> float:
-        """The seconds that the tests take on unchanged source; they have to pass."""
-        if tests not in self._seconds:
-            began = time.monotonic()
-            if (code := self._pytest(tests, BASELINE_LIMIT_S)) != PASSED:
-                sys.exit(f"the tests fail without a mutant (exit code {code}): pytest {' '.join(tests)}")
-            self._seconds[tests] = time.monotonic() - began
-        return self._seconds[tests]
-
-    def _pytest(self, tests: Iterable[str], limit_s: float, *, compiles: bool = False) -> int | None:
-        """The exit code of pytest, or None when it took too long. `compiles`: the kernels are other ones."""
-        options = ["-x", "-q", "--no-header", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
-        options.append(f"--timeout={TEST_LIMIT_S}")
-        with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
-            started = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *options, f"--basetemp={scratch}/pytest", *tests],
-                cwd=self._root,
-                env=self._environment(scratch, compiles=compiles),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            try:
-                return started.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                self._end(started)
-
-    def _environment(self, scratch: str, *, compiles: bool) -> dict[str, str]:
-        # Compiled kernels are cached by the time of one file, but contain code of several: a mutant that may change
-        # them has its own cache.
-        return os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(self._source), str(self._root)]),
-            "PYTHONDONTWRITEBYTECODE": "",  # pytest keeps its compiled tests
-            "NUMBA_CACHE_DIR": f"{scratch if compiles else self._folder}/numba",
-            "HYPOTHESIS_STORAGE_DIRECTORY": f"{scratch}/hypothesis",
-        }
-
-    @staticmethod
-    def _end(started: "subprocess.Popen[bytes]") -> None:
-        """Kill what the tests left running: a mutant may lose its own processes."""
-        with suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
 
 
 def all_mutants(root: Path = ROOT) -> list[Mutant]:
@@ -211,6 +98,7 @@ def run(chosen: list[Mutant], equivalent: Iterable[str], seed: int, *, quiet: bo
                 print(f"{number}/{len(chosen)} killed {report.killed} ({seconds:.0f} s)", file=sys.stderr, flush=True)
                 if not killed:
                     print(mutant, flush=True)
+        tree.close()
     return report
 
 

@@ -1,7 +1,10 @@
 """Which modules are mutated, and which tests run then. Modules are chosen by pattern, so most moves need no edit."""
 
 from collections.abc import Iterable
+from enum import Enum, auto
 from pathlib import Path, PurePosixPath
+
+from tests.mutants.mutations import MODULE
 
 PACKAGE = "tidemill"
 TESTS: dict[str, tuple[str, ...]] = {
@@ -14,12 +17,25 @@ TESTS: dict[str, tuple[str, ...]] = {
     "timelines": ("tests/unit/timelines", "tests/contract/test_timeline_store.py"),
     "transactions": ("tests/unit/transactions", "tests/scenarios/test_transactions.py"),
     "wire": ("tests/unit/wire", "tests/fuzz/test_frames.py"),
+    "servers/http": ("tests/unit/servers/http",),
     "wire/http": ("tests/unit/servers/http/api",),
 }
 """The tests of a package that has more than `tests/unit/<package>`. The longest name counts."""
 
-COMPILED = ("tidemill/records/arrow/", "tidemill/records/header.py")
-"""Modules whose values are part of compiled kernels."""
+KERNELS = "tidemill/records/arrow/compiled"
+SHARED_BY_KERNELS = tuple(
+    PurePosixPath(f"tidemill/records/{name}.py")
+    for name in ("arrow/compiled/memory", "arrow/schema", "arrow/selection", "arrow/table", "header")
+)
+"""Modules whose functions or values are compiled into the kernels of other files."""
+
+
+class Kernels(Enum):
+    """Which compiled kernels a mutant changes."""
+
+    NONE = auto()
+    OF_ITS_FILE = auto()
+    ALL = auto()
 
 
 def is_target(module: PurePosixPath) -> bool:
@@ -37,22 +53,22 @@ def package_tests(module: PurePosixPath) -> tuple[str, ...]:
     return next((TESTS[name] for name in names if name in TESTS), (f"tests/unit/{folders[0]}",))
 
 
-def is_compiled(module: PurePosixPath) -> bool:
-    """Whether a change of the module changes compiled kernels."""
-    return str(module).startswith(COMPILED)
+def changed_kernels(module: PurePosixPath, function: str) -> Kernels:
+    """Which kernels have to be compiled again after a change in a function."""
+    is_kernel = str(module.parent) == KERNELS
+    if module in SHARED_BY_KERNELS and (is_kernel or function == MODULE):
+        return Kernels.ALL
+    return Kernels.OF_ITS_FILE if is_kernel else Kernels.NONE
 
 
-def stages(tests: Iterable[str], module: PurePosixPath, root: Path) -> list[list[str]]:
-    """The test files in two runs: first those of the module, which find most mutants, then the others.
+def files_of(tests: Iterable[str], root: Path) -> list[str]:
+    """The files of an entry of `TESTS`."""
+    places = [root / each for each in tests]
+    files = [file for place in places for file in (sorted(place.rglob("test_*.py")) if place.is_dir() else [place])]
+    return [str(file.relative_to(root)) for file in files]
 
-    A run loads only its own files. Most mutants need the first run only.
-    """
+
+def is_own(file: Path, module: PurePosixPath) -> bool:
+    """Whether a test file is about a module: it has its name, or it imports it."""
     name = ".".join(module.with_suffix("").parts)
-    own: list[str] = []
-    others: list[str] = []
-    for each in tests:
-        place = root / each
-        for file in sorted(place.rglob("test_*.py")) if place.is_dir() else [place]:
-            is_own = file.stem.startswith(f"test_{module.stem}") or name in file.read_text()
-            (own if is_own else others).append(str(file.relative_to(root)))
-    return [files for files in (own, others) if files]
+    return file.stem.startswith(f"test_{module.stem}") or name in file.read_text()

@@ -4,9 +4,20 @@ import re
 from pathlib import Path, PurePosixPath
 
 import pytest
-from tests.mutants.mutations import mutations
-from tests.mutants.run import EQUIVALENT, ROOT, Mutant, Report, equivalent_keys
-from tests.mutants.targets import TESTS, is_compiled, is_target, package_tests, stages
+from tests.mutants.mutations import MODULE, mutations
+from tests.mutants.run import EQUIVALENT, Report, equivalent_keys
+from tests.mutants.targets import (
+    KERNELS,
+    SHARED_BY_KERNELS,
+    TESTS,
+    Kernels,
+    changed_kernels,
+    files_of,
+    is_own,
+    is_target,
+    package_tests,
+)
+from tests.mutants.tree import ROOT, Mutant
 
 SOURCE = ROOT / "src"
 
@@ -46,6 +57,7 @@ def test_every_chosen_module_has_tests() -> None:
     [
         ("tidemill/wire/kafka/produce.py", TESTS["wire"]),
         ("tidemill/wire/http/groups.py", TESTS["wire/http"]),
+        ("tidemill/servers/http/core/cookies.py", TESTS["servers/http"]),
         ("tidemill/clocks/core/doubt.py", ("tests/unit/clocks",)),
     ],
 )
@@ -53,23 +65,28 @@ def test_the_longest_name_of_a_package_decides_the_tests(module: str, tests: tup
     assert package_tests(PurePosixPath(module)) == tests
 
 
-def test_tests_of_the_module_run_first(tmp_path: Path) -> None:
+def test_a_test_file_is_about_a_module_whose_name_it_has_or_contains(tmp_path: Path) -> None:
     (tmp_path / "unit").mkdir()
     for name, text in {"test_a.py": "", "test_b.py": "import tidemill.wire.schema", "other.py": ""}.items():
         (tmp_path / "unit" / name).write_text(text)
     (tmp_path / "unit" / "test_schema_limits.py").touch()
     (tmp_path / "test_c.py").write_text("from tidemill.wire.schema import build")
-    found = stages(("unit", "test_c.py"), PurePosixPath("tidemill/wire/schema.py"), tmp_path)
-    assert found == [["unit/test_b.py", "unit/test_schema_limits.py", "test_c.py"], ["unit/test_a.py"]]
-    assert stages(("test_c.py",), PurePosixPath("tidemill/wire/schema.py"), tmp_path) == [["test_c.py"]]
+    files = files_of(("unit", "test_c.py"), tmp_path)
+    assert files == ["unit/test_a.py", "unit/test_b.py", "unit/test_schema_limits.py", "test_c.py"]
+    own = [file for file in files if is_own(tmp_path / file, PurePosixPath("tidemill/wire/schema.py"))]
+    assert own == ["unit/test_b.py", "unit/test_schema_limits.py", "test_c.py"]
 
 
-def test_modules_that_the_kernels_import_have_a_cache_of_their_own() -> None:
-    kernels = list((SOURCE / "tidemill/records/arrow/compiled").glob("*.py"))
-    imported = {name for file in kernels for name in re.findall(r"^from (tidemill\S+)", file.read_text(), re.MULTILINE)}
-    assert len(imported) > 3
-    assert all(is_compiled(PurePosixPath(name.replace(".", "/") + ".py")) for name in imported)
-    assert not is_compiled(PurePosixPath("tidemill/records/read.py"))
+def test_kernels_are_compiled_again_when_what_they_contain_changes() -> None:
+    kernels = list((SOURCE / KERNELS).glob("*.py"))
+    names = {name for file in kernels for name in re.findall(r"^from (tidemill\S+)", file.read_text(), re.MULTILINE)}
+    imported = {PurePosixPath(name.replace(".", "/") + ".py") for name in names}
+    assert imported == set(SHARED_BY_KERNELS)
+    assert {changed_kernels(module, MODULE) for module in imported} == {Kernels.ALL}
+    assert changed_kernels(PurePosixPath(KERNELS, "memory.py"), "varint") is Kernels.ALL
+    assert changed_kernels(PurePosixPath(KERNELS, "scan.py"), "scan") is Kernels.OF_ITS_FILE
+    assert changed_kernels(PurePosixPath("tidemill/records/header.py"), "read_header") is Kernels.NONE
+    assert changed_kernels(PurePosixPath("tidemill/records/read.py"), MODULE) is Kernels.NONE
 
 
 def test_equivalent_mutants_are_named_with_a_reason() -> None:
