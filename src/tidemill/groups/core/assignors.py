@@ -176,7 +176,8 @@ def _level(shares: dict[str, set[tuple[Topic, int]]], subscribers: dict[Topic, l
 def _level_topic(topic: Topic, members: list[str], shares: dict[str, set[tuple[Topic, int]]]) -> bool:
     """Move partitions of one topic from the largest share that has one to the smallest; return whether any moved.
 
-    The heaps may hold outdated sizes; such an entry is pushed back with its current size.
+    The heaps may hold outdated sizes; such an entry is pushed back with its current size. A member that took a
+    partition gives none away: the smallest share only grows, so no other is two smaller than its own.
     """
     own = {member: [index for each, index in shares[member] if each == topic] for member in members}
     givers = [(-len(shares[member]), member) for member in members]
@@ -197,7 +198,6 @@ def _level_topic(topic: Topic, members: list[str], shares: dict[str, set[tuple[T
             index = own[giver].pop()
             shares[giver].remove((topic, index))
             shares[taker].add((topic, index))
-            own[taker].append(index)
             moved = True
         else:
             break

@@ -49,6 +49,13 @@ def test_a_failed_record_is_retried_until_its_attempts_are_used() -> None:
     assert made._stopping.is_set()
 
 
+def test_a_failed_record_is_due_again_after_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.client.parallel.consumer._now_ms", lambda: 1_000)
+    made = consumer(retry=Retry(attempts=2, backoff_ms=300, jitter=0.0))
+    made.failed(taken(made), ValueError("bad"))
+    assert made._queue.next_due_ms() == 1_300
+
+
 def test_the_first_reason_to_halt_stays() -> None:
     made = consumer(retry=Retry(attempts=1))
     first, second = ValueError("first"), ValueError("second")

@@ -105,6 +105,17 @@ def test_partitions_are_sent_until_the_member_owns_them(stage: Stage) -> None:
     assert stage.pulse("g", "b", owned=None).assigned is None
 
 
+def test_a_full_heartbeat_is_answered_with_the_partitions_that_the_member_has(stage: Stage) -> None:
+    """A client that lost an answer sends all its fields."""
+    stage.settle("g", "a")
+    assert stage.pulse("g", "a").assigned is None
+    full = {"rebalance_timeout_ms": 30_000, "topic_names": ("t",)}
+    assert stage.pulse("g", "a", **full).assigned == stage.client("a").owned
+    assert stage.pulse("g", "a", **full, owned=None).assigned is None, "it leaves out what it owns"
+    assert stage.pulse("g", "a", rebalance_timeout_ms=30_000).assigned is None, "it leaves out its topics"
+    assert stage.pulse("g", "a", topic_names=("t",)).assigned is None, "it leaves out its timeout"
+
+
 def test_members_leave_and_the_rest_takes_over(stage: Stage) -> None:
     for name in "abc":
         stage.pulse("g", name)

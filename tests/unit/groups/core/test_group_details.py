@@ -71,6 +71,7 @@ def test_a_consumer_group_shows_epochs_the_target_and_its_pattern() -> None:
     assert sorted([*first.target["t"], *second.target["t"]]) == [0, 1]
     assert (second.pattern, second.assigned, second.kind) == ("t.*", {}, "consumer")
     assert details.epoch == details.target_epoch > first.epoch
+    assert topics_of(stage.shard, "g") == {"t"}, "a topic that is named without a committed offset"
 
 
 def test_partitions_of_deleted_topics_have_no_name() -> None:
