@@ -105,7 +105,7 @@ def test_cache_is_bounded_and_takes_no_long_names() -> None:
     assert len(each._decisions[TOPIC]) == 10
 
 
-def test_what_a_client_would_lose_by_a_change_is_known_before() -> None:
+def test_a_loss_of_rights_is_known_before_the_change() -> None:
     alter = AclBinding(
         ResourceType.CLUSTER,
         "kafka-cluster",

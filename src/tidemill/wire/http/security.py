@@ -27,7 +27,7 @@ ResourceWord = Literal["topic", "group", "transactional-id", "cluster"]
 Iterations = Annotated[int, msgspec.Meta(ge=4096, le=16384)]
 
 
-class BrokerServers(Document, frozen=True, kw_only=True):
+class ServersOfBroker(Document, frozen=True, kw_only=True):
     """The servers of one broker."""
 
     broker: int
@@ -51,7 +51,7 @@ class SecurityStatus(Document, frozen=True, kw_only=True):
     acls: int | None
     quotas: int | None
     """Entities with quotas; null for a client that may not see them."""
-    brokers: list[BrokerServers]
+    brokers: list[ServersOfBroker]
     unreachable_brokers: list[int]
 
 

@@ -57,7 +57,7 @@ def test_a_prefix_makes_prefixed_patterns() -> None:
         ),
     ],
 )
-def test_what_is_missing_is_named(selection: AclSelection, problem: SelectionProblem) -> None:
+def test_a_missing_part_is_named(selection: AclSelection, problem: SelectionProblem) -> None:
     with pytest.raises(InvalidSelection) as caught:
         selection.bindings()
     assert caught.value.problem is problem

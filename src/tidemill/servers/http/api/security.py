@@ -22,7 +22,7 @@ from tidemill.servers.http.api.broker_reports import REPORT
 from tidemill.servers.http.api.quotas import EVERY_ENTITY
 from tidemill.wire.http.cluster import NoQuestion
 from tidemill.wire.http.security import (
-    BrokerServers,
+    ServersOfBroker,
     ClientIdentity,
     EffectiveRights,
     OperationRow,
@@ -63,7 +63,7 @@ async def describe_security(context: ApiContext, call: ApiCall[None, None]) -> S
     security = broker.security
     gathered = await context.parts.gather(REPORT, rights, NoQuestion())
     brokers = [
-        BrokerServers(broker=node_id, allows_anonymous=report.is_anonymous, servers=report.servers)
+        ServersOfBroker(broker=node_id, allows_anonymous=report.is_anonymous, servers=report.servers)
         for node_id, report in sorted(gathered.parts.items())
     ]
     names = security.users.names()

@@ -4,6 +4,7 @@
 
 (() => {
   const { api, element, finished, openDialog } = window.tidemill;
+  const KINDS = ["user", "client-id", "ip"];
 
   function showProblem(form, text) {
     const shown = form.querySelector(".form-problem");
@@ -180,7 +181,7 @@
     const show = () => {
       const kinds = fields.kind.value.split(" ");
       for (const part of form.querySelectorAll("[data-entity]")) part.hidden = !kinds.includes(part.dataset.entity);
-      for (const kind of ["user", "client-id", "ip"]) fields[kind].disabled = fields[`every-${kind}`].checked;
+      for (const kind of KINDS) fields[kind].disabled = fields[`every-${kind}`].checked;
       for (const limit of form.querySelectorAll("[data-limit]")) {
         limit.hidden = (limit.dataset.limit === "connection_creation_rate") !== kinds.includes("ip");
       }
@@ -189,7 +190,7 @@
     const fill = (entity, values) => {
       known = values;
       form.reset();
-      if (entity) fields.kind.value = Object.keys(entity).join(" ");
+      if (entity) fields.kind.value = KINDS.filter((kind) => kind in entity).join(" ");
       for (const [kind, name] of Object.entries(entity || {})) {
         fields[kind].value = name ?? "";
         fields[`every-${kind}`].checked = name === null;
