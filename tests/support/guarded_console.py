@@ -24,12 +24,17 @@ SETTINGS = {
 class GuardedConsole:
     """The running broker. All its users have the same password."""
 
-    def __init__(self, folder: Path, flags: Mapping[str, str], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, flags: Mapping[str, str], settings: Mapping[str, str], *, is_readonly: bool = False
+    ) -> None:
         (folder / "password").write_text(PASSWORD)
         self._log_path = folder / "log"
         self._log = self._log_path.open("wb")
         started = {"data-dir": str(folder / "data"), "grpc": "none", "http": "127.0.0.1:0", "timelines": "sqlite:"}
-        variables = {"TIDEMILL_ADMIN_PASSWORD_FILE": str(folder / "password")}
+        variables = {
+            "TIDEMILL_ADMIN_PASSWORD_FILE": str(folder / "password"),
+            "TIDEMILL_CONSOLE_READONLY": str(is_readonly).lower(),
+        }
         self._child = Child({**started, **flags}, {**SETTINGS, **settings}, variables, self._log)
         servers = self._child.start()
         self.http = f"http://{servers['http']}"
@@ -86,10 +91,14 @@ class GuardedConsole:
 
 @contextmanager
 def guarded_console(
-    folder: Path, flags: Mapping[str, str] | None = None, settings: Mapping[str, str] | None = None
+    folder: Path,
+    flags: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    is_readonly: bool = False,
 ) -> Iterator[GuardedConsole]:
     """A running broker that authenticates, with the super user `admin`."""
-    running = GuardedConsole(folder, flags or {}, settings or {})
+    running = GuardedConsole(folder, flags or {}, settings or {}, is_readonly=is_readonly)
     try:
         yield running
     finally:

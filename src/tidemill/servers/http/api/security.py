@@ -22,12 +22,12 @@ from tidemill.servers.http.api.broker_reports import REPORT
 from tidemill.servers.http.api.quotas import EVERY_ENTITY
 from tidemill.wire.http.cluster import NoQuestion
 from tidemill.wire.http.security import (
-    ServersOfBroker,
     ClientIdentity,
     EffectiveRights,
     OperationRow,
     RightsQuery,
     SecurityStatus,
+    ServersOfBroker,
 )
 
 RESOURCES = {word(each): each for each in ResourceType}
