@@ -42,8 +42,10 @@ FLAGS = {"chdb": "chdb:?fsync=false", "segments": "segments:"}
 
 def ask(broker: Broker, question: str) -> float:
     """Seconds from the query to its result."""
-    body = json.dumps({"sql": question}).encode()
-    request = urllib.request.Request(f"{broker.http}/api/sql", data=body, headers={"content-type": "application/json"})
+    body = json.dumps({"query": question}).encode()
+    request = urllib.request.Request(
+        f"{broker.http}/api/v1/sql", data=body, headers={"content-type": "application/json"}
+    )
     began = time.perf_counter()
     with urllib.request.urlopen(request, timeout=600) as answer:
         answer.read()

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import httpx
 import uvloop
+from tests.support.no_sql import NoSql
 
 from benchmarks.machine import head
 from benchmarks.metrics import GROUPS, GROUPS_FULL, STEP_S, TOPICS, TOPICS_FULL, fill, now_ms
@@ -32,10 +33,8 @@ from tidemill.cluster.local import LocalCoordination
 from tidemill.model import broker_settings
 from tidemill.model.addresses import Address
 from tidemill.model.listeners import parse_listeners
-from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.server import HttpServer
 from tidemill.servers.kafka.listener import KafkaServer
-from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.streams.memory import MemoryLogStore
 from tidemill.timelines.dispatcher import Dispatcher
 
@@ -88,7 +87,7 @@ class Servers:
         listener = parse_listeners(broker.settings.security, Address(HOST, 0), None)[0]
         bound = await self.kafka.listen(listener, HOST, 0)
         broker.view.advertise(*bound)
-        self.http = HttpServer(broker, dict, self._ask, self._tell)
+        self.http = HttpServer(broker, dict, NoSql())
         await self.http.start(HOST, 0)
         await self.http.loaded()
         return ServerAddresses(None, self.http.address)
@@ -98,12 +97,6 @@ class Servers:
         if self.http is not None:
             await self.http.close()
         await self.kafka.close()
-
-    async def _ask(self, _: str, __: str, ___: bool, ____: ClientRights) -> bytes:
-        raise SqlUnavailable("no page of this benchmark runs SQL")
-
-    async def _tell(self, _: str, __: ClientRights) -> bytes | None:
-        return None
 
 
 async def load(url: str) -> Timing:

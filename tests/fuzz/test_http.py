@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.kafka_server import running_kafka_server
+from tests.support.no_sql import NoSql
 
-from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http import bounded_protocol
 from tidemill.servers.http.server import HttpServer
-from tidemill.sql.core.errors import SqlRefused
 
 pytestmark = pytest.mark.event_loop("uvloop")
 
@@ -22,28 +21,21 @@ pytestmark = pytest.mark.event_loop("uvloop")
 ROUNDS = 150
 LIMIT_S = 30
 FLOOD_BYTES = 16 * bounded_protocol.REQUEST_BYTES_MAX
-SQL = b"POST /api/sql HTTP/1.1\r\ncontent-type: application/json\r\n"
+SQL = b"POST /api/v1/sql HTTP/1.1\r\ncontent-type: application/json\r\n"
 PIECES = (
-    b"GET ", b"POST ", b"HEAD ", b"/", b"/api/sql", b"/api/tables/", b"/%00%ff", b"/metrics", b"*", b" HTTP/1.1\r\n",
+    b"GET ", b"POST ", b"HEAD ", b"/", b"/api/v1/sql", b"/api/tables/", b"/%00%ff", b"/metrics", b"*", b" HTTP/1.1\r\n",
     b" HTTP/9.9\r\n", b"\r\n", b"\n", b"\r\n\r\n", b"Host: x\r\n", b"Content-Length: 5\r\n", b"Content-Length: -1\r\n",
     b"Content-Length: 99999999999999999999\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n",
     b"Content-Type: application/json\r\n", b"Expect: 100-continue\r\n", b"Upgrade: websocket\r\n", b"5\r\nhello\r\n",
-    b"0\r\n\r\n", b"ffffffffffffffff\r\n", b'{"sql": "SELECT 1"}', b'{"sql": ' + b"[" * 1_000, b"\0", b"\xff\xfe", b":",
+    b"0\r\n\r\n", b"ffffffffffffffff\r\n", b'{"query": "SELECT 1"}', b'{"query": ' + b"[" * 1_000, b"\0", b"\xff\xfe",
+    b":",
 )  # fmt: skip
-
-
-async def ask(sql: str, _: str, __: bool, ___: ClientRights) -> bytes:
-    raise SqlRefused(f"not here: {sql}")
-
-
-async def tell(_: str, __: ClientRights) -> bytes | None:
-    return None
 
 
 @asynccontextmanager
 async def running_http_server(folder: Path) -> AsyncIterator[tuple[str, int]]:
     async with running_kafka_server(folder) as kafka:
-        server = HttpServer(kafka.broker, lambda: {"node": "1", "version": "0"}, ask, tell)
+        server = HttpServer(kafka.broker, lambda: {"node": "1", "version": "0"}, NoSql())
         await server.start("127.0.0.1", 0)
         await server.loaded()
         try:

@@ -18,7 +18,7 @@ PATHS = (
     "/api/tables/groups",
     "/no/such/page",
 )
-QUESTION = {"sql": "SELECT 1"}
+QUESTION = {"query": "SELECT 1"}
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,14 @@ def test_a_rebound_name_gets_nothing(client: httpx.Client) -> None:
         assert answer.status_code == 403, path
         assert "--http-hosts" in answer.text
         assert "evil.example" in answer.text
-    answer = client.post("/api/sql", json=QUESTION, headers={"host": "evil.example"})
+    answer = client.post("/api/v1/sql", json=QUESTION, headers={"host": "evil.example"})
     assert answer.status_code == 403
     assert list(answer.json()) == ["error"]
 
 
 def test_another_sites_page_cannot_ask(client: httpx.Client) -> None:
     for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
-        assert client.post("/api/sql", json=QUESTION, headers=headers).status_code == 403
+        assert client.post("/api/v1/sql", json=QUESTION, headers=headers).status_code == 403
         assert client.get("/api/topics", headers=headers).status_code == 403
 
 

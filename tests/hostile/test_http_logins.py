@@ -20,7 +20,7 @@ WRONG_LOGINS = 25
 SETTINGS = {"tidemill.http.security": "SASL_PLAINTEXT", "connection.failed.authentication.delay.ms": "1"}
 FORM = "content-type: application/x-www-form-urlencoded"
 JSON = "content-type: application/json"
-QUERY = b'{"sql": "SELECT 1"}'
+QUERY = b'{"query": "SELECT 1"}'
 GUARDED = [each for each in ROUTES if each.login is LoginNeed.LOGIN]
 EVIL_ISSUER = Issuer("first")
 
@@ -260,7 +260,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("origin", PAGES)
-@pytest.mark.parametrize("line", ["POST /login", "POST /logout", "POST /api/sql", "GET /metrics"])
+@pytest.mark.parametrize("line", ["POST /login", "POST /logout", "POST /api/v1/sql", "GET /metrics"])
 def test_a_page_of_another_site_uses_no_session(broker: SecuredBroker, line: str, origin: str) -> None:
     cookie = session(broker, "admin")
     status, _, _ = ask(
@@ -273,7 +273,7 @@ def test_a_page_of_another_site_uses_no_session(broker: SecuredBroker, line: str
 def test_a_change_in_a_session_needs_its_token(broker: SecuredBroker, token: str | None) -> None:
     cookie = session(broker, "admin")
     more = [] if token is None else [f"x-csrf-token: {token}"]
-    assert ask(broker, "POST /api/sql", JSON, f"cookie: {cookie}", *more, body=QUERY)[0] == 403
+    assert ask(broker, "POST /api/v1/sql", JSON, f"cookie: {cookie}", *more, body=QUERY)[0] == 403
     body = f"{field_of(broker)}={token or ''}".encode()
     assert ask(broker, "POST /logout", FORM, f"cookie: {cookie}", body=body)[0] in {400, 403}
     assert ask(broker, "GET /metrics", f"cookie: {cookie}")[0] == 200

@@ -26,9 +26,9 @@ class Target:
 
     def post(self, sql: str, timeout_s: float = WAIT_S) -> tuple[int, str]:
         """HTTP status and body."""
-        body = json.dumps({"sql": sql}).encode()
+        body = json.dumps({"query": sql}).encode()
         request = urllib.request.Request(
-            f"{self.broker.http}/api/sql", data=body, headers={"content-type": "application/json"}
+            f"{self.broker.http}/api/v1/sql", data=body, headers={"content-type": "application/json"}
         )
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as answer:

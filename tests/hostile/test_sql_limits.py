@@ -31,13 +31,13 @@ STUCK = "SELECT arrayLevenshteinDistance(arrayMap(x -> x % 7, range(150000)), ar
 
 def post(broker: Broker, sql: str) -> tuple[int, Any]:
     request = urllib.request.Request(
-        f"{broker.http}/api/sql",
-        data=json.dumps({"sql": sql}).encode(),
+        f"{broker.http}/api/v1/sql",
+        data=json.dumps({"query": sql}).encode(),
         headers={"content-type": "application/json"},
     )
     try:
         with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
-            return answer.status, json.load(answer)["data"]
+            return answer.status, json.load(answer)["rows"]
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)["error"]
 
@@ -141,7 +141,8 @@ def test_a_client_that_disconnects_ends_its_query(broker: Broker) -> None:
     first = only_child_of(broker)
     host, _, port = str(broker.http).removeprefix("http://").partition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=WAIT_S)
-    connection.request("POST", "/api/sql", json.dumps({"sql": ENDLESS}), headers={"content-type": "application/json"})
+    body, headers = json.dumps({"query": ENDLESS}), {"content-type": "application/json"}
+    connection.request("POST", "/api/v1/sql", body, headers=headers)
     time.sleep(0.5)
     connection.close()
     eventually(lambda: not is_running(first), within_s=WAIT_S)

@@ -43,7 +43,7 @@ def error_output_of(pid: int) -> Path:
 
 
 async def run(process: QueryProcess, sql: str) -> bytes:
-    request = {"what": "run", "sql": sql, "form": "TabSeparated", "rows": [], "bytes_max": 1 << 20}
+    request = {"what": "run", "sql": sql, "form": "TabSeparated", "rows": [], "bytes_max": 1 << 20, "settings": {}}
     return await process.call(request)
 
 

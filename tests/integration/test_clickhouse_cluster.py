@@ -71,8 +71,8 @@ def together(work: Callable[[Broker], object], brokers: list[Broker]) -> None:
 
 
 def asked(broker: Broker, sql: str) -> list[list[int]]:
-    reported = httpx.post(f"{broker.http}/api/sql", json={"sql": sql}, timeout=WAIT_S).json()
-    found: list[list[int]] = reported["data"]
+    reported = httpx.post(f"{broker.http}/api/v1/sql", json={"query": sql}, timeout=WAIT_S).json()
+    found: list[list[int]] = reported["rows"]
     return found
 
 

@@ -52,8 +52,8 @@ def test_a_broker_logs_in_over_tls_and_shows_no_secret(world: World) -> None:
         producer.produce("secrets", b"tea", partition=0)
         assert producer.flush(WAIT_S) == 0
         assert world.server.ask("SELECT value FROM messages WHERE topic = 'secrets'") == "tea"
-        asked = {"sql": "SELECT value FROM messages WHERE topic = 'secrets'"}
-        assert httpx.post(f"{broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["data"] == [["tea"]]
+        asked = {"query": "SELECT value FROM messages WHERE topic = 'secrets'"}
+        assert httpx.post(f"{broker.http}/api/v1/sql", json=asked, timeout=WAIT_S).json()["rows"] == [["tea"]]
         reported = httpx.get(f"{broker.http}/api/status", timeout=WAIT_S).json()["runs"]["streams"]
         assert reported == f"clickhouse://127.0.0.1:{world.server.port}/tidemill?ca={world.ours.ca}"
         for page in ("/", "/api/status", "/metrics", "/health"):

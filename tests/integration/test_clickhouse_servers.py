@@ -165,8 +165,8 @@ def test_a_server_that_is_down_takes_only_its_own_partitions_along(world: World)
     eventually(
         lambda: world.leaders("halved") == [0, 0, NO_LEADER, NO_LEADER], "the partitions of the server have no leader"
     )
-    asked = {"sql": "SELECT count() FROM messages WHERE topic = 'halved' AND partition IN (0, 1)"}
-    assert httpx.post(f"{world.broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["data"] == [[6]]
+    asked = {"query": "SELECT count() FROM messages WHERE topic = 'halved' AND partition IN (0, 1)"}
+    assert httpx.post(f"{world.broker.http}/api/v1/sql", json=asked, timeout=WAIT_S).json()["rows"] == [[6]]
     world.send("halved", 1, 3, "on")
     # Java's producer and kafka-python take a partition that has a leader; librdkafka only tries twice.
     unkeyed = KafkaProducer(bootstrap_servers=world.broker.bootstrap_servers, acks="all")
@@ -188,8 +188,8 @@ def test_a_broker_that_starts_without_a_server_opens_its_partitions_later(world:
     world.second.kill()
     world.broker.restart()
     world.send("late", 0, 2)
-    asked = {"sql": "SELECT count() FROM messages WHERE topic = 'late' AND partition = 3"}
-    reported = httpx.post(f"{world.broker.http}/api/sql", json=asked, timeout=WAIT_S).json()["error"]
+    asked = {"query": "SELECT count() FROM messages WHERE topic = 'late' AND partition = 3"}
+    reported = httpx.post(f"{world.broker.http}/api/v1/sql", json=asked, timeout=WAIT_S).json()["error"]
     assert reported.startswith("late-3 cannot be read: ClickHouse at ")
     consumer = Consumer({"bootstrap.servers": world.broker.bootstrap_servers, "group.id": "asker"})
     with pytest.raises(KafkaException):
@@ -283,9 +283,9 @@ def test_sql_asks_the_servers_for_what_it_needs(world: World) -> None:
         ends(WAIT_S)
 
     def ask(what: str, where: str = "1") -> list[list[object]]:
-        body = {"sql": f"SELECT {what} FROM messages WHERE topic = 'asked' AND {where}"}
-        reported = httpx.post(f"{world.broker.http}/api/sql", json=body, timeout=WAIT_S).json()
-        found: list[list[object]] = reported["data"]
+        body = {"query": f"SELECT {what} FROM messages WHERE topic = 'asked' AND {where}"}
+        reported = httpx.post(f"{world.broker.http}/api/v1/sql", json=body, timeout=WAIT_S).json()
+        found: list[list[object]] = reported["rows"]
         return found
 
     assert ask("partition, count(), max(offset)", "1 GROUP BY 1 ORDER BY 1") == [[1, 6, 5], [3, 7, 8]]

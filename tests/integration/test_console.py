@@ -13,23 +13,14 @@ import httpx
 import pytest
 from tests.support.broker_worlds import batch_of, running
 from tests.support.metrics import samples, scraped
+from tests.support.no_sql import NoSql
 from tests.support.waiting import eventually
 
-from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.server import HttpServer
-from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.testing import Broker
 
 WAIT_S = 30
 FACTS = {"version": "1", "node": "0", "place": "<script>alert(1)</script>"}
-
-
-async def no_table(_: str, __: ClientRights) -> None:
-    return None
-
-
-async def no_answer(sql: str, form: str, skip_unreadable: bool, rights: ClientRights) -> bytes:
-    raise SqlUnavailable(f"no engine for {sql} as {form}")
 
 
 @asynccontextmanager
@@ -37,7 +28,7 @@ async def running_console(folder: Path) -> AsyncIterator[tuple[httpx.AsyncClient
     async with running(folder, memory=True) as broker:
         await broker.topics.create("orders", partitions=2, overrides={"retention.ms": "5"})
         await broker.view.partition("orders", 0).leader.append(batch_of(b"a", b"b"), acks=1)
-        server = HttpServer(broker, lambda: FACTS, no_answer, no_table)
+        server = HttpServer(broker, lambda: FACTS, NoSql())
         await server.start("127.0.0.1", 0)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.address[1]}", timeout=WAIT_S) as client:
             yield client, server
@@ -142,7 +133,7 @@ async def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path
 
 async def test_closing_right_after_start(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
-        server = HttpServer(broker, lambda: FACTS, no_answer, no_table)
+        server = HttpServer(broker, lambda: FACTS, NoSql())
         await server.start("127.0.0.1", 0)
         await asyncio.wait_for(server.close(), WAIT_S)
 
@@ -372,25 +363,26 @@ def metrics(broker: Broker, query: str = "") -> dict[str, float]:
 
 async def test_questions_that_cannot_be_answered(tmp_path: Path) -> None:
     async with running_console(tmp_path) as (client, _):
-        reported = await client.post("/api/sql", json={"sql": "SELECT 1", "format": "csv"})
+        reported = await client.post("/api/v1/sql", json={"query": "SELECT 1", "format": "csv"})
         assert (reported.status_code, reported.json()) == (503, {"error": "no engine for SELECT 1 as csv"})
-        assert (await client.get("/api/sql")).status_code == 405
+        assert (await client.get("/api/v1/sql")).status_code == 405
         # A page of another site can send this without asking: it gets nothing.
-        plain = await client.post("/api/sql", content=b'{"sql": "SELECT 1"}', headers={"content-type": "text/plain"})
+        body, kind = b'{"query": "SELECT 1"}', {"content-type": "text/plain"}
+        plain = await client.post("/api/v1/sql", content=body, headers=kind)
         assert plain.status_code == 415
         head = {"content-type": "application/json"}
         for body in (
             b"",
             b"{",
             b"[]",
-            b'{"sql": 1}',
-            b'{"sql": "SELECT 1", "format": "xml"}',
-            b'{"sql": "\\ud800"}',
+            b'{"query": 1}',
+            b'{"query": "SELECT 1", "format": "xml"}',
+            b'{"query": "\\ud800"}',
             b"[" * 100_000,
         ):
-            wrong = await client.post("/api/sql", content=body, headers=head)
+            wrong = await client.post("/api/v1/sql", content=body, headers=head)
             assert wrong.status_code == 400, body[:20]
-        assert (await client.post("/api/sql", content=b" " * 300_000, headers=head)).status_code == 400
+        assert (await client.post("/api/v1/sql", content=b" " * 600_000, headers=head)).status_code == 413
 
 
 def test_requests_of_every_server_are_counted(tidemill_broker: Broker) -> None:

@@ -75,8 +75,8 @@ class GuardedHttp:
 
     def ask(self, name: str, sql: str, **options: Any) -> httpx.Response:
         return httpx.post(
-            f"{self.broker.http}/api/sql",
-            json={"sql": sql},
+            f"{self.broker.http}/api/v1/sql",
+            json={"query": sql},
             auth=(name, f"{name}-password"),
             verify=self.context,
             timeout=WAIT_S,
@@ -86,7 +86,7 @@ class GuardedHttp:
     def rows(self, name: str, sql: str) -> list[list[Any]]:
         answer = self.ask(name, sql)
         assert answer.status_code == 200, answer.text
-        rows: list[list[Any]] = answer.json()["data"]
+        rows: list[list[Any]] = answer.json()["rows"]
         return rows
 
     def browser(self) -> FormBrowser:
@@ -266,10 +266,10 @@ def test_forged_forms_are_refused(guarded: GuardedHttp) -> None:
         browser.log_in("alice", "alice-password")
         assert browser.submit("/logout", {}).status_code == 403
         assert browser.submit("/logout", {"token": "0" * 64}).status_code == 403
-        assert browser.post("/api/sql", json={"sql": "SELECT 1"}).status_code == 403
+        assert browser.post("/api/v1/sql", json={"query": "SELECT 1"}).status_code == 403
         token = hidden_fields(browser.open("/"))["token"]
-        answer = browser.post("/api/sql", json={"sql": "SELECT 1"}, headers={"x-csrf-token": token})
-        assert answer.json()["data"] == [[1]]
+        answer = browser.post("/api/v1/sql", json={"query": "SELECT 1"}, headers={"x-csrf-token": token})
+        assert answer.json()["rows"] == [[1]]
 
 
 def test_a_wrong_login_shows_the_page_again(guarded: GuardedHttp) -> None:
@@ -469,8 +469,8 @@ def test_topics_in_tables_of_clickhouse_are_protected_too() -> None:
         admin.create_acls([binding])[binding].result(WAIT_S)
 
         def rows(login: tuple[str, str], sql: str) -> list[list[Any]]:
-            answer = httpx.post(f"{broker.http}/api/sql", json={"sql": sql}, auth=login, timeout=WAIT_S)
-            found: list[list[Any]] = answer.json()["data"]
+            answer = httpx.post(f"{broker.http}/api/v1/sql", json={"query": sql}, auth=login, timeout=WAIT_S)
+            found: list[list[Any]] = answer.json()["rows"]
             return found
 
         for sql in (
@@ -534,7 +534,7 @@ def test_a_server_without_logins_serves_no_one_behind_an_authorizer() -> None:
         assert "tidemill.http.security=PLAINTEXT" in answer.text
         assert httpx.get(f"{broker.http}/login", timeout=WAIT_S).status_code == 404
         assert httpx.get(f"{broker.http}/api/topics", timeout=WAIT_S).json() == {"topics": []}
-        asked = httpx.post(f"{broker.http}/api/sql", json={"sql": "SELECT 1"}, timeout=WAIT_S)
+        asked = httpx.post(f"{broker.http}/api/v1/sql", json={"query": "SELECT 1"}, timeout=WAIT_S)
         assert asked.status_code == 403
 
 

@@ -174,10 +174,10 @@ def test_the_lag_of_a_group_behind_the_batch_is_shown(
     group = f"g-{uuid4().hex[:8]}"
     client.commit_offsets(group, {stuck: GroupOffset(1)})
     question = f"SELECT lag FROM consumer_lag WHERE group_id = '{group}'"
-    body = json.dumps({"sql": question}).encode()
-    request = urllib.request.Request(f"{broker.http}/api/sql", body, {"content-type": "application/json"})
+    body = json.dumps({"query": question}).encode()
+    request = urllib.request.Request(f"{broker.http}/api/v1/sql", body, {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
-        assert [int(lag) for (lag,) in json.loads(answer.read())["data"]] == [4]
+        assert [int(lag) for (lag,) in json.loads(answer.read())["rows"]] == [4]
     (lag,) = lags_of(client, [group], [stuck.topic], NOW_MS)
     assert (lag.committed, lag.end) == (1, 5)
 

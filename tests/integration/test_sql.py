@@ -28,15 +28,15 @@ class World:
         self.broker = broker
 
     def post(self, sql: str, form: str = "json") -> bytes:
-        body = json.dumps({"sql": sql, "format": form}).encode()
-        url = f"{self.broker.http}/api/sql"
+        body = json.dumps({"query": sql, "format": form}).encode()
+        url = f"{self.broker.http}/api/v1/sql"
         request = urllib.request.Request(url, data=body, headers={"content-type": "application/json"})
         with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             found: bytes = answer.read()
             return found
 
     def ask(self, sql: str) -> list[list[Any]]:
-        rows: list[list[Any]] = json.loads(self.post(sql))["data"]
+        rows: list[list[Any]] = json.loads(self.post(sql))["rows"]
         return rows
 
     def refused(self, sql: str) -> str:

@@ -38,6 +38,7 @@ from tidemill.app.engines import (
     timelines_file,
 )
 from tidemill.app.exposure import check_exposure, check_token_settings, has_tls, warn_without_administrator
+from tidemill.app.lazy_sql import LazySql
 from tidemill.app.lock import DataDirLock
 from tidemill.app.otlp.environment import OtelEnvironment, read_environment
 from tidemill.app.process_metrics import ProcessMetrics
@@ -61,11 +62,9 @@ from tidemill.model.listeners import (
 )
 from tidemill.model.metrics import NetworkTraffic
 from tidemill.model.timeline_errors import StoreUnavailable
-from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.server import HttpServer
 from tidemill.servers.kafka.listener import KafkaServer
 from tidemill.settings import ROLES, Settings, shown
-from tidemill.sql.core.errors import SqlUnavailable
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.interface import TimelineStore
@@ -74,12 +73,10 @@ from tidemill.tracing.tracer import BrokerTracer
 
 if TYPE_CHECKING:
     from tidemill.app.otlp.exporter import OtlpExporter
-    from tidemill.sql.query_executor import QueryExecutor
 
 TIMELINES_FREE_BYTES_MIN = 1 << 20
 """With less free space than this, a full disk is the assumed reason when the timelines file cannot be opened."""
 GRPC_SERVER = "tidemill.servers.grpc.server"
-SQL_MODULE = "tidemill.app.sql"
 OTLP_MODULE = "tidemill.app.otlp.exporter"
 GROUP_TABLES = "tidemill.broker.group_tables"
 
@@ -112,10 +109,10 @@ class Node:
         self.tables = Tables(settings, self._times.now_ms)
         self._opened = AsyncExitStack()
         self._servers = AsyncExitStack()
-        self._servers.push_async_callback(self._close_sql)
+        self._sql = LazySql(settings, self.tables, lambda: self.broker)
+        self._servers.push_async_callback(self._sql.close)
         self._broker: BrokerNode | None = None
         self._metrics = ProcessMetrics()
-        self._sql: asyncio.Task[QueryExecutor] | None = None
         self._grpc_module: asyncio.Future[ModuleType]
         self._otlp_module: ModuleType
         self._tracer: BrokerTracer | None = None
@@ -165,32 +162,6 @@ class Node:
     def http_url(self) -> str | None:
         """The URL of the console."""
         return None if self.http is None else f"http{'s' if self.http_security.uses_tls else ''}://{self.http}"
-
-    async def ask(self, sql: str, form: str, skip_unreadable: bool, rights: ClientRights) -> bytes:
-        """The result of an SQL query of a client; the query executor is loaded with the first query."""
-        opening = self._sql = self._sql or asyncio.create_task(self._open_sql())
-        try:
-            executor = await asyncio.shield(opening)
-        except Exception as error:
-            if self._sql is opening:  # the next query tries again
-                self._sql = None
-            if isinstance(error, InvalidConfig):
-                raise SqlUnavailable(str(error)) from None
-            raise
-        return await executor.ask(sql, form, rights=rights, skip_unreadable=skip_unreadable)
-
-    async def state_table(self, table: str, rights: ClientRights) -> bytes | None:
-        """The rows that this broker has of a table, for a query on another broker; None if there is no such table."""
-        found: bytes | None = (await _sql_module()).state_table(self.broker, table, rights)
-        return found
-
-    async def _open_sql(self) -> "QueryExecutor":
-        executor: QueryExecutor = await (await _sql_module()).open_executor(self.settings, self.tables, self.broker)
-        return executor
-
-    async def _close_sql(self) -> None:
-        if self._sql is not None:
-            await (await self._sql).close()
 
     def facts(self) -> Mapping[str, str]:
         """Version, addresses and storage of this node, for the console and the log."""
@@ -428,8 +399,7 @@ class Node:
             console = HttpServer(
                 broker,
                 self.facts,
-                self.ask,
-                self.state_table,
+                self._sql,
                 names=self._http_names(),
                 security=self.http_security,
                 is_readonly=settings.console_readonly,
@@ -493,13 +463,3 @@ def _advertised(listener: ListenerSpec, bound: Address) -> Address:
     if wanted is not None:
         return wanted if wanted.port else Address(wanted.host, bound.port)
     return Address("localhost", bound.port) if is_wildcard(bound.host) else bound
-
-
-async def _sql_module() -> ModuleType:
-    """The SQL module; SqlUnavailable if the optional packages that it needs are not installed."""
-    try:
-        return await asyncio.to_thread(import_module, SQL_MODULE)
-    except ModuleNotFoundError as error:
-        raise SqlUnavailable(
-            f"SQL needs more packages; install them with: pip install 'tidemill[clickhouse]' ({error})"
-        ) from None

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.app.engines import Tables
+from tidemill.app.lazy_sql import NO_ENGINE
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.peer_access import peer_access
 from tidemill.model.broker_settings import BrokerSettings
@@ -95,9 +96,18 @@ class ProcessSession:
         """Format a syntax tree as SQL."""
         return (await self._call({"what": "write", "text": json.dumps(tree)})).decode().strip()
 
-    async def run(self, sql: str, rows: Mapping[str, ArrowRows], form: str) -> bytes:
+    async def run(
+        self, sql: str, rows: Mapping[str, ArrowRows], form: str, settings: Mapping[str, int] | None = None
+    ) -> bytes:
         """Run a query and return its result in the format `form`."""
-        request = {"what": "run", "sql": sql, "form": form, "rows": list(rows), "bytes_max": self._result_bytes}
+        request = {
+            "what": "run",
+            "sql": sql,
+            "form": form,
+            "rows": list(rows),
+            "bytes_max": self._result_bytes,
+            "settings": dict(settings or {}),
+        }
         try:
             return await self._call(request, rows)
         except SqlRefused:
@@ -173,7 +183,6 @@ def engine_settings(limits: BrokerSettings) -> dict[str, Any]:
         "result_overflow_mode": "throw",
         "max_threads": THREADS_MAX,
         "allow_introspection_functions": 0,
-        "output_format_json_quote_64bit_integers": 0,
         "output_format_json_validate_utf8": 1,
         # 1 would reject the table function that reads the rows. It is the last entry because it keeps the others as
         # they are.
@@ -184,7 +193,7 @@ def engine_settings(limits: BrokerSettings) -> dict[str, Any]:
 async def open_executor(settings: Settings, tables: Tables, broker: BrokerNode) -> QueryExecutor:
     """Open the query executor of one broker."""
     if find_spec("chdb") is None:
-        raise InvalidConfig("SQL needs one more package: pip install 'tidemill[clickhouse]'")
+        raise InvalidConfig(NO_ENGINE)
     if settings.broker.tidemill_sql_sandbox_required and not is_supported():
         raise InvalidConfig(NO_SANDBOX)
     limits = settings.broker

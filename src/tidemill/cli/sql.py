@@ -76,13 +76,13 @@ def _query(given: str | None) -> str:
 
 
 def _ask(address: HttpAddress, question: str, form: str, *, skip: bool) -> bytes:
-    body = json.dumps({"sql": question, "format": form, "skip_unreadable": skip}).encode()
-    return post(address, "/api/sql", body, timeout_s=TIMEOUT_S)
+    body = json.dumps({"query": question, "format": form, "skip_unreadable": skip}).encode()
+    return post(address, "/api/v1/sql", body, timeout_s=TIMEOUT_S)
 
 
 def _show(answer: Any, *, as_json: bool) -> None:
-    names = _unique([column["name"] for column in answer["meta"]])
-    rows = [dict(zip(names, row, strict=True)) for row in answer["data"]]
+    names = _unique([column["name"] for column in answer["columns"]])
+    rows = [dict(zip(names, row, strict=True)) for row in answer["rows"]]
     if as_json:
         show_json(rows)
         return
@@ -115,7 +115,11 @@ def _show_tables(*, as_json: bool) -> None:
     if as_json:
         show_json(
             [
-                {"table": table.name, "doc": table.doc, "columns": [each._asdict() for each in table.columns]}
+                {
+                    "table": table.name,
+                    "doc": table.doc,
+                    "columns": [{"name": each.name, "type": each.kind, "doc": each.doc} for each in table.columns],
+                }
                 for table in TABLES.values()
             ]
         )

@@ -112,9 +112,11 @@ class QueryEngine:
         found: bytes = self._held.query(_STATEMENTS[what], form, params={"text": text.translate(_ESCAPES)}).bytes()
         return found
 
-    def run(self, sql: str, form: str, bytes_max: int) -> bytes:
-        """Return the result of a query."""
+    def run(self, sql: str, form: str, bytes_max: int, settings: Mapping[str, int]) -> bytes:
+        """Return the result of a query, with some settings of its own."""
         try:
+            for name, value in settings.items():
+                self._session.query(f"SET {name} = {value:d}")
             found: bytes = self._session.query(sql, form).bytes()
         except Exception:
             # The partial output of a failed query would be the start of the next result of its session.
@@ -122,6 +124,8 @@ class QueryEngine:
             self._session = _open_session(self._path)
             self.configure(self._settings)
             raise
+        for name in settings:
+            self._session.query(f"SET {name} = DEFAULT")
         if len(found) > bytes_max:
             raise ResultTooLarge
         return found
@@ -154,7 +158,7 @@ def answer(broker: BrokerSide, engine: QueryEngine, request: Any) -> bytes:
     rows = {name: PulledRows(broker, name) for name in request["rows"]}
     globals().update(rows)
     try:
-        return engine.run(request["sql"], request["form"], request["bytes_max"])
+        return engine.run(request["sql"], request["form"], request["bytes_max"], request["settings"])
     finally:
         for name in rows:
             del globals()[name]

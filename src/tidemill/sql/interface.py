@@ -29,8 +29,13 @@ class SqlSession(Protocol):
     async def write(self, tree: Node) -> str:
         """Return the text of a tree."""
 
-    async def run(self, sql: str, rows: Mapping[str, ArrowRows], form: str) -> bytes:
-        """Return the result in one of ClickHouse's formats; `python(name)` in the query refers to these rows."""
+    async def run(
+        self, sql: str, rows: Mapping[str, ArrowRows], form: str, settings: Mapping[str, int] | None = None
+    ) -> bytes:
+        """Return the result in one of ClickHouse's formats; `python(name)` in the query refers to these rows.
+
+        The settings of the engine are ours, and hold for this query.
+        """
 
     def release(self) -> None:
         """Release the session after its query."""

@@ -11,7 +11,7 @@ No text of a client reaches an engine in the broker's process: all four steps ru
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from tidemill.sql.core.allowlist import Reference, Vocabulary
 from tidemill.sql.core.catalog import MESSAGES, TABLES, SqlTable, select_columns
 from tidemill.sql.core.errors import TOO_SLOW, SqlBusy, SqlRefused
 from tidemill.sql.core.pruning import NeededRows
+from tidemill.sql.core.sql_query import FORMATS, SqlQuery
 from tidemill.sql.core.syntax_tree import Node
 from tidemill.sql.interface import SqlEngine, SqlSession
 from tidemill.sql.remote_rows import RemoteRows
@@ -30,7 +31,6 @@ from tidemill.sql.table_rows import PLAIN, ServerRows, Servers
 from tidemill.sql.visible_rows import VisibleRows
 from tidemill.streams.partition import Partition
 
-FORMATS: Mapping[str, str] = {"json": "JSONCompact", "csv": "CSVWithNames", "parquet": "Parquet"}
 SQL_CHARS_MAX = 64 * 1024
 WAITING_MAX = 16
 """The most queries that run or wait."""
@@ -75,26 +75,24 @@ class QueryExecutor:
         self._turn = asyncio.Semaphore(queries_max)
         self._waiting = 0
 
-    async def ask(self, sql: str, form: str = "json", *, rights: ClientRights, skip_unreadable: bool = False) -> bytes:
-        """Return the result in one of FORMATS, or raise SqlRefused. Cancelling ends the query at once.
+    async def ask(self, query: SqlQuery, rights: ClientRights) -> bytes:
+        """Return the result, or raise SqlRefused. Cancelling ends the query at once.
 
         The query sees the rows that the client has a right to. TopicAuthorizationFailed: it names another topic.
-
-        A record batch that cannot be read ends the query, unless `skip_unreadable` is set.
         """
-        if form not in FORMATS:
-            raise SqlRefused(f"format {form!r} does not exist; use one of {', '.join(FORMATS)}")
-        if len(sql) > SQL_CHARS_MAX:
-            raise SqlRefused(f"the query has {len(sql):,} characters; the limit is {SQL_CHARS_MAX:,}")
-        text = sql.strip().removesuffix(";")
-        if not text:
+        if query.form not in FORMATS:
+            raise SqlRefused(f"format {query.form!r} does not exist; use one of {', '.join(FORMATS)}")
+        if len(query.text) > SQL_CHARS_MAX:
+            raise SqlRefused(f"the query has {len(query.text):,} characters; the limit is {SQL_CHARS_MAX:,}")
+        text = query.text.rstrip().removesuffix(";")  # what is before it counts for the positions of errors
+        if not text.strip():
             raise SqlRefused("the query is empty; try: SELECT * FROM partitions")
         if self._waiting >= WAITING_MAX:
             raise SqlBusy
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._in_session(text, FORMATS[form], VisibleRows(rights), skip_unreadable=skip_unreadable)
+                return await self._in_session(query._replace(text=text), VisibleRows(rights))
         finally:
             self._waiting -= 1
 
@@ -103,16 +101,14 @@ class QueryExecutor:
         self._loop.close()
         await self._engine.close()
 
-    async def _in_session(self, sql: str, form: str, visible: VisibleRows, *, skip_unreadable: bool) -> bytes:
+    async def _in_session(self, query: SqlQuery, visible: VisibleRows) -> bytes:
         session = await self._engine.acquire()
         try:
             if self._vocabulary is None:
                 self._vocabulary = await session.vocabulary()
             async with asyncio.timeout(self._timeout_s):
-                query = _Query(
-                    session, self._vocabulary, self._state, self._loop, self._tables, visible, skip_unreadable
-                )
-                return await query.answer(sql, form)
+                run = _Query(query, session, self._vocabulary, self._state, self._loop, self._tables, visible)
+                return await run.answer()
         except TimeoutError:
             raise SqlRefused(TOO_SLOW) from None
         finally:
@@ -124,30 +120,32 @@ class _Query:
 
     def __init__(
         self,
+        query: SqlQuery,
         session: SqlSession,
         vocabulary: Vocabulary,
         state: StateTables,
         loop: Loop,
         tables: OpenTables,
         visible: VisibleRows,
-        skip_unreadable: bool,
     ) -> None:
+        self._asked = query
         self._engine = session
         self._vocabulary = vocabulary
         self._state = state
         self._loop = loop
         self._tables = tables
         self._visible = visible
-        self._skip_unreadable = skip_unreadable
         self._names = (f"tidemill_rows_{number}" for number in count())
 
-    async def answer(self, sql: str, form: str) -> bytes:
+    async def answer(self) -> bytes:
         """Return the result of the query."""
-        tree = await self._engine.parse(sql)
+        query = self._asked
+        tree = await self._engine.parse(query.text)
         references = allowlist.check(tree, self._vocabulary, COLUMNS)
         rows: dict[str, ArrowRows] = {}
         await self._put_in_all(tree, references, rows)
-        return await self._engine.run(await self._engine.write(tree), rows, form)
+        sql = await self._engine.write(tree)
+        return await self._engine.run(sql, rows, FORMATS[query.form], query.result_settings)
 
     async def _put_in_all(self, tree: Node, references: list[Reference], rows: dict[str, ArrowRows]) -> None:
         """Replace the names of tables by their rows. The whole tree decides which rows and columns are needed."""
@@ -177,7 +175,7 @@ class _Query:
         elsewhere = [place for place in places if place not in led]
         selects: list[str] = []
         since_ms = await self._since_ms(wanted.since) if streamed or elsewhere else 0
-        part = Range(since_ms, wanted.first_offset, wanted.end_offset, self._skip_unreadable)
+        part = Range(since_ms, wanted.first_offset, wanted.end_offset, self._asked.skip_unreadable)
         if elsewhere:
             name = next(self._names)
             rows[name] = RemoteRows(self._state.elsewhere(), elsewhere, columns, part).rows

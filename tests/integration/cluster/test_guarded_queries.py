@@ -41,13 +41,13 @@ class GuardedCluster:
     def ask(self, broker: int, name: str, sql: str) -> httpx.Response:
         context = ssl.create_default_context(cafile=self.authority.path)
         context.load_cert_chain(self.authority.issue(f"/CN={name}", name))
-        url = f"https://{self.brokers.servers[broker]['http']}/api/sql"
-        return httpx.post(url, json={"sql": sql}, verify=context, timeout=WAIT_S)
+        url = f"https://{self.brokers.servers[broker]['http']}/api/v1/sql"
+        return httpx.post(url, json={"query": sql}, verify=context, timeout=WAIT_S)
 
     def rows(self, broker: int, name: str, sql: str) -> list[list[Any]]:
         answer = self.ask(broker, name, sql)
         assert answer.status_code == 200, answer.text
-        found: list[list[Any]] = answer.json()["data"]
+        found: list[list[Any]] = answer.json()["rows"]
         return found
 
 

@@ -16,7 +16,8 @@ COMMAND = "runs in a command, which ends with it"
 
 WATCHED = {
     "supervision/supervisor.py": (2, "the supervisor itself"),
-    "app/node.py": (2, AWAITED),
+    "app/lazy_sql.py": (1, AWAITED),
+    "app/node.py": (1, AWAITED),
     "app/otlp/export_thread.py": (1, "each caller gets the result or the error of its function"),
     "app/thread.py": (2, "the broker of a test; a start that fails is raised by `start`"),
     "broker/deletions.py": (1, "its end is looked at in `_done`, and maintenance starts it again"),
@@ -49,7 +50,7 @@ WATCHED = {
         "one handshake; the protocol handles every error but those of the socket",
     ),
     "servers/http/api/event_stream.py": (4, AWAITED),
-    "servers/http/sql_api.py": (2, AWAITED),
+    "servers/http/api/sql.py": (2, AWAITED),
     "servers/http/server.py": (1, AWAITED),
     "servers/grpc/broker_service.py": (2, AWAITED),
     "servers/grpc/timeline_relay.py": (1, "ends with its stream; its result refuses the call"),

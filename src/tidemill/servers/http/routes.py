@@ -60,8 +60,8 @@ from tidemill.servers.http.logins import HttpClient, HttpLogins
 from tidemill.servers.http.request_counts import RequestCounts
 from tidemill.servers.http.request_origin import SAFE_METHODS, AllowedOrigins
 from tidemill.servers.http.responses import SafetyHeaders, login_required, problem
-from tidemill.servers.http.server import Ask, Tell
-from tidemill.servers.http.sql_api import sql_endpoint, table_endpoint
+from tidemill.servers.http.server import SqlQueries
+from tidemill.servers.http.sql_tables import table_endpoint
 
 DETAIL_PARTITION = "partition"
 REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
@@ -144,7 +144,7 @@ def describes_cluster(client: HttpClient) -> bool:
     return client.rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def handlers_of(context: ApiContext, tell: Tell, logins: HttpLogins) -> dict[str, Endpoint]:
+def handlers_of(context: ApiContext, logins: HttpLogins) -> dict[str, Endpoint]:
     """The handler of each route."""
     documents, form = Documents(context.broker, context.facts), LoginForm(logins)
     rows = {each.name: each for each in ROUTES}
@@ -162,8 +162,7 @@ def handlers_of(context: ApiContext, tell: Tell, logins: HttpLogins) -> dict[str
         "GET /api/status": documents.status,
         "GET /api/topics": documents.topics,
         "GET /api/timelines": documents.timelines,
-        "POST /api/sql": sql_endpoint(context.ask),
-        "GET /api/tables/{name}": table_endpoint(tell),
+        "GET /api/tables/{name}": table_endpoint(context.sql),
     }
 
 
@@ -224,18 +223,20 @@ def _next_step(logins: HttpLogins) -> str:
     return "an administrator can allow it with: tidemill acl grant"
 
 
-def make_context(broker: BrokerNode, facts: Facts, ask: Ask, logins: HttpLogins, *, is_readonly: bool) -> ApiContext:
+def make_context(
+    broker: BrokerNode, facts: Facts, sql: SqlQueries, logins: HttpLogins, *, is_readonly: bool
+) -> ApiContext:
     """What the handlers of the API and of the console share."""
     access = peer_access(broker)
     streams = EventStreams(lambda client: logins.is_over(client, broker.clock_ms()))
     parts, acting = BrokerParts(broker, access, PARTS), ActingClients(broker, access)
     schemas = SchemaRegistry(broker.settings.tidemill_registry_url)
-    return ApiContext(broker, facts, ask, parts, acting, streams, schemas, is_readonly)
+    return ApiContext(broker, facts, sql, parts, acting, streams, schemas, is_readonly)
 
 
-def make_app(context: ApiContext, tell: Tell, logins: HttpLogins, callers: AllowedOrigins) -> Starlette:
+def make_app(context: ApiContext, logins: HttpLogins, callers: AllowedOrigins) -> Starlette:
     """Build the application for one broker."""
-    handlers = handlers_of(context, tell, logins)
+    handlers = handlers_of(context, logins)
     routes = []
     names = {}
     for each in ROUTES:

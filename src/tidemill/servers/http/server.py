@@ -10,9 +10,9 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -24,6 +24,7 @@ from tidemill.security.core.principal import ANONYMOUS, Principal
 from tidemill.security.tls import RELOAD_CHECK_S, ReloadingContext
 from tidemill.servers.http.connection_acceptor import ConnectionAcceptor
 from tidemill.servers.http.request_origin import AllowedOrigins
+from tidemill.sql.core.sql_query import SqlQuery
 
 BACKLOG = 128
 STEP_S = 0.01
@@ -31,12 +32,20 @@ GRACE_STEPS = 200
 CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 15
 
-Ask = Callable[[str, str, bool, ClientRights], Coroutine[Any, Any, bytes]]
-"""Runs a SQL query over what a client may see, and returns the result in a format."""
-Tell = Callable[[str, ClientRights], Awaitable[bytes | None]]
-"""Returns this broker's part of a table as an Arrow stream; None for an unknown table."""
-
 log = structlog.get_logger("tidemill.console")
+
+
+class SqlQueries(Protocol):
+    """Runs SQL queries."""
+
+    def problem(self) -> str | None:
+        """Why this broker cannot run queries; None if nothing is missing."""
+
+    async def ask(self, query: SqlQuery, rights: ClientRights) -> bytes:
+        """The result of a query over what a client may see, in the format of the query."""
+
+    async def table(self, name: str, rights: ClientRights) -> bytes | None:
+        """This broker's part of a table as an Arrow stream; None for an unknown table."""
 
 
 class HttpServer:
@@ -46,8 +55,7 @@ class HttpServer:
         self,
         broker: BrokerNode,
         facts: Callable[[], Mapping[str, str]],
-        ask: Ask,
-        tell: Tell,
+        sql: SqlQueries,
         *,
         names: Sequence[str] = (),
         security: ServerSecurity | None = None,
@@ -56,8 +64,7 @@ class HttpServer:
         self.address: tuple[str, int] = ("", 0)
         self._broker = broker
         self._facts = facts
-        self._ask = ask
-        self._tell = tell
+        self._sql = sql
         self._names = names
         self._is_readonly = is_readonly
         self._security = security or server_security(HTTP, broker.settings, ())
@@ -150,8 +157,8 @@ class HttpServer:
             token_text=secrets.token_urlsafe,
             steady_s=time.monotonic,
         )
-        self._api = web.make_context(self._broker, self._facts, self._ask, self._logins, is_readonly=self._is_readonly)
-        app = web.make_app(self._api, self._tell, self._logins, self._callers())
+        self._api = web.make_context(self._broker, self._facts, self._sql, self._logins, is_readonly=self._is_readonly)
+        app = web.make_app(self._api, self._logins, self._callers())
         metrics = self._broker.metrics
         self._state, make_protocol = web.protocol_factory(app, self._identify, metrics, keep_alive_s=KEEP_ALIVE_S)
         metrics.in_flight[HTTP] = lambda: len(self._state.tasks)

@@ -69,9 +69,9 @@ def test_probes_are_answered_under_any_name() -> None:
 
 def test_pages_of_other_sites_are_refused() -> None:
     here = "127.0.0.1:8080"
-    assert status(LOOPBACK, here, "POST", "/api/sql", origin="http://127.0.0.1:8080") == 200
+    assert status(LOOPBACK, here, "POST", "/api/v1/sql", origin="http://127.0.0.1:8080") == 200
     for origin in ("http://evil.example", "null", "http://127.0.0.1:9000", "file://", "http://localhost:8080", ""):
-        assert status(LOOPBACK, here, "POST", "/api/sql", origin=origin) == 403
+        assert status(LOOPBACK, here, "POST", "/api/v1/sql", origin=origin) == 403
         assert status(LOOPBACK, here, "GET", "/api/topics", origin=origin) == 403
     assert status(ONE_ADDRESS, "10.0.0.5:8080", "POST", origin="https://proxy.example.com") == 200, "behind a proxy"
 

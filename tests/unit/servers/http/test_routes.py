@@ -16,8 +16,8 @@ OPEN = {"GET /login", "POST /login", "GET /static/{name}", "GET /health/live"}
 @pytest.fixture
 def handlers() -> set[str]:
     broker = type("Nothing", (), {"metrics": None, "partitions": None})
-    nothing = cast("Any", type("Nothing", (), {"broker": broker, "facts": None, "ask": None}))
-    return set(routes.handlers_of(nothing, nothing, nothing))
+    nothing = cast("Any", type("Nothing", (), {"broker": broker, "facts": None, "sql": None}))
+    return set(routes.handlers_of(nothing, nothing))
 
 
 def test_handlers_and_rows_are_the_same(handlers: set[str]) -> None:

@@ -15,7 +15,7 @@ from tidemill.wire.kafka.frames import FrameReader
         ),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "the client speaks gRPC"),
         (b"GET / HTTP/1.1\r\n", "the client speaks HTTP"),
-        (b"POST /api/sql HTTP/1.1\r\n", "the client speaks HTTP"),
+        (b"POST /api/v1/sql HTTP/1.1\r\n", "the client speaks HTTP"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "a frame announces 1397966893 bytes$"),
         (b"\xff\xff\xff\xff", "a frame announces -1 bytes$"),
     ],

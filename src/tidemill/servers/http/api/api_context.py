@@ -14,7 +14,7 @@ from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.broker_parts import BrokerParts
 from tidemill.servers.http.api.event_stream import EventStreams
 from tidemill.servers.http.api.schema_registry import SchemaRegistry
-from tidemill.servers.http.server import Ask
+from tidemill.servers.http.server import SqlQueries
 from tidemill.wire.http.document import Document
 
 R = TypeVar("R")
@@ -26,7 +26,7 @@ class ApiContext:
 
     broker: BrokerNode
     facts: Callable[[], Mapping[str, str]]
-    ask: Ask
+    sql: SqlQueries
     parts: BrokerParts
     acting: ActingClients
     streams: EventStreams

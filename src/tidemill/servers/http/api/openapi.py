@@ -103,7 +103,8 @@ def _success(shapes: RouteShapes) -> dict[str, Any]:
         schema = {"type": "object"}
     elif shapes.response is not None:
         schema = {"$ref": REFERENCE.format(name=shapes.response.__name__)}
-    return {"200": {"description": shapes.summary, "content": {shapes.media_type: {"schema": schema}}}}
+    others: dict[str, Any] = {each: {"schema": {"type": "string"}} for each in shapes.more_types}
+    return {"200": {"description": shapes.summary, "content": {shapes.media_type: {"schema": schema}, **others}}}
 
 
 def _problem(text: str) -> dict[str, Any]:

@@ -25,6 +25,10 @@ TICKS = 5
 """The most labels under a chart."""
 SHORT_TICKS, SHORT_CHARS = 16, 4
 """The most labels under bars if none is longer."""
+TICK_CHARS = 14
+EDGE = 0.1
+"""A label so near to an edge begins or ends there."""
+NARROW_CHARS = 8
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
 
@@ -42,6 +46,8 @@ class ChartBar(NamedTuple):
     label: str
     values: Sequence[float]
     link: str = ""
+    tick: str = ""
+    """What is under the bar, if that is not the whole label."""
 
 
 def line_chart(
@@ -78,7 +84,7 @@ def bar_chart(title: str, names: Sequence[str], bars: Sequence[ChartBar], unit: 
     drawn = Markup("").join(_bar(each, at, width, top, names, unit) for at, each in enumerate(bars))
     labels = Markup("").join(
         Markup('<text x="{:.2f}%" y="{}" text-anchor="{}">{}</text>').format(
-            (at + 0.5) * width, HEIGHT - 4, _anchor(at, len(bars)), bars[at].label
+            (at + 0.5) * width, HEIGHT - 4, _anchor(at, len(bars)), bars[at].tick or bars[at].label
         )
         for at in _bar_ticks([each.label for each in bars])
     )
@@ -96,6 +102,40 @@ def bar_chart(title: str, names: Sequence[str], bars: Sequence[ChartBar], unit: 
             for number, name in enumerate(names, start=1)
         )
     return _figure(drawing, legend, title, ["", *names], [(each.label, each.values) for each in bars], unit)
+
+
+def result_line_chart(
+    title: str, axis_name: str, labels: Sequence[str], places: Sequence[float], series: ChartSeries
+) -> Markup:
+    """One column of a query's result. The places of its labels are from 0 to 1, from left to right."""
+    top = _ceiling([value for value in series.values if value is not None], "count")
+    height = BOTTOM - TOP
+    line = Markup('<path class="line s1" d="{}"/>').format(_path(series.values, top, WIDTH, height, places))
+    plot = Markup(
+        '<svg y="{}" width="100%" height="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
+    ).format(TOP, height, WIDTH, height, line)
+    ticks = Markup("").join(
+        Markup('<text x="{:.2f}%" y="{}" text-anchor="{}">{}</text>').format(
+            100 * places[at], HEIGHT - 4, _anchor_at(places[at]), label
+        )
+        for at, label in _spread(labels, places)
+    )
+    drawing = Markup(
+        '<svg class="chart" role="img" height="{}" data-places="{}"><title>{}</title><desc>{}</desc>{}{}{}</svg>'
+    ).format(
+        *(HEIGHT, " ".join(f"{place:.4f}" for place in places), title, _summary([series], "count")),
+        *(_grid(top, "count"), plot, ticks),
+    )
+    rows = [(label, [value]) for label, value in zip(labels, series.values, strict=True)]
+    return _figure(drawing, Markup(""), title, [axis_name, series.label], rows, "count")
+
+
+def tick_text(label: str) -> str:
+    """A label that fits under a chart. Of a time, the end says more than the date."""
+    if len(label) <= TICK_CHARS:
+        return label
+    is_time = label[:4].isdecimal() and label[4] == label[7] == "-"
+    return label[5:16] if is_time else f"{label[: TICK_CHARS - 1]}…"
 
 
 def sparkline(label: str, values: Sequence[float | None], unit: str = "count") -> Markup:
@@ -176,20 +216,25 @@ def _line(values: Sequence[float | None], top: float, number: int, *, is_area: b
     return Markup('<path class="area s{}" d="{}"/>').format(_colour(number), area) + drawn
 
 
-def _path(values: Sequence[float | None], top: float, width: int, height: int) -> str:
+def _path(
+    values: Sequence[float | None], top: float, width: int, height: int, places: Sequence[float] | None = None
+) -> str:
     """The runs of known values. A single value is a short line, because a point has no length."""
     return " ".join(
         f"M{' '.join(f'{x:.1f} {y:.1f}' for x, y in run)}" if len(run) > 1 else f"M{run[0][0]:.1f} {run[0][1]:.1f}h2"
-        for run in _runs(values, top, width, height)
+        for run in _runs(values, top, width, height, places)
     )
 
 
-def _runs(values: Sequence[float | None], top: float, width: int, height: int) -> Iterator[list[tuple[float, float]]]:
+def _runs(
+    values: Sequence[float | None], top: float, width: int, height: int, places: Sequence[float] | None = None
+) -> Iterator[list[tuple[float, float]]]:
     step = width / max(1, len(values) - 1)
     run: list[tuple[float, float]] = []
     for at, value in enumerate(values):
         if value is not None:
-            run.append((at * step, height * (1 - min(1.0, max(0.0, value / top)))))
+            x = at * step if places is None else places[at] * width
+            run.append((x, height * (1 - min(1.0, max(0.0, value / top)))))
         elif run:
             yield run
             run = []
@@ -270,6 +315,10 @@ def _anchor(at: int, count: int) -> str:
     return "start" if at == 0 else "end" if at == count - 1 else "middle"
 
 
+def _anchor_at(place: float) -> str:
+    return "start" if place < EDGE else "end" if place > 1 - EDGE else "middle"
+
+
 def _time_labels(times_ms: Sequence[int]) -> Markup:
     count = len(times_ms)
     return Markup("").join(
@@ -281,6 +330,18 @@ def _time_labels(times_ms: Sequence[int]) -> Markup:
         )
         for at in _ticks(count)
     )
+
+
+def _spread(labels: Sequence[str], places: Sequence[float]) -> Iterator[tuple[int, str]]:
+    """Some labels that are far enough from each other, by the places of their rows."""
+    shown = [tick_text(label) for label in labels]
+    count = TICKS if max(map(len, shown)) <= NARROW_CHARS else TICKS // 2 + 1
+    last = -1.0
+    for number in range(count):
+        at = min(range(len(places)), key=lambda each: abs(places[each] - number / (count - 1)))
+        if places[at] - last >= 0.7 / (count - 1):
+            last = places[at]
+            yield at, shown[at]
 
 
 def _clock(time_ms: int, times_ms: Sequence[int]) -> str:

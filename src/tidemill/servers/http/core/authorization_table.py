@@ -8,7 +8,6 @@ docs/reference/authorization.md is made from the table.
 from tidemill.security.core.resources import Operation
 from tidemill.servers.http.core import api_routes
 from tidemill.servers.http.core.route_access import CLUSTER as _CLUSTER
-from tidemill.servers.http.core.route_access import GROUP as _GROUP
 from tidemill.servers.http.core.route_access import TOPIC as _TOPIC
 from tidemill.servers.http.core.route_access import LoginNeed, RouteAccess, RouteRight
 
@@ -31,21 +30,5 @@ ROUTES = (
     RouteAccess("GET", "/api/status", LoginNeed.LOGIN, (_WHOLE_CLUSTER,)),
     RouteAccess("GET", "/api/topics", LoginNeed.LOGIN, (_TOPICS, _TOPIC_SETTINGS)),
     RouteAccess("GET", "/api/timelines", LoginNeed.LOGIN, (_TIMELINES,)),
-    RouteAccess(
-        "POST",
-        "/api/sql",
-        LoginNeed.LOGIN,
-        (
-            RouteRight(Operation.READ, _TOPIC, "for messages, topic_rates and timers", is_required=False),
-            RouteRight(Operation.DESCRIBE, _TOPIC, "for partitions, and topics in tables of groups", is_required=False),
-            RouteRight(
-                Operation.DESCRIBE,
-                _GROUP,
-                "for consumer_offsets, consumer_lag, group_members and group_activity",
-                is_required=False,
-            ),
-        ),
-        "rows that the client has no right to are left out; one of these rights is needed to run a query",
-    ),
     RouteAccess("GET", "/api/tables/{name}", LoginNeed.BROKER, note="part of a query that another broker runs"),
 )

@@ -40,6 +40,8 @@ class RouteShapes(NamedTuple):
     body: type[Any] | None = None
     media_type: str = "application/json"
     """The content type of a response that `response` does not describe."""
+    more_types: tuple[str, ...] = ()
+    """Other content types that the response can have if the request asks for them."""
 
 
 class RouteAccess(NamedTuple):

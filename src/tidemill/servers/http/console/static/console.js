@@ -20,16 +20,17 @@ window.tidemill = (() => {
     }
   }
 
-  /** Send a request to the API. Returns the document, or null for an answer without one. */
-  async function api(method, path, body) {
+  /** Send a request, with a body that becomes JSON. Returns the answer, or fails with the reason that it gives. */
+  async function request(method, path, body, signal) {
     const headers = { accept: "application/json" };
     const token = document.querySelector('meta[name="form-token"]').content;
     if (token) headers["x-csrf-token"] = token;
     if (body !== undefined) headers["content-type"] = "application/json";
     let answer;
     try {
-      answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
-    } catch {
+      answer = await fetch(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+    } catch (error) {
+      if (signal?.aborted) throw error;
       throw new ApiError("The broker does not answer. Check that it is running, and try again.");
     }
     if (answer.status === 401) {
@@ -37,6 +38,12 @@ window.tidemill = (() => {
       throw new ApiError("The session has ended. Log in again.");
     }
     if (!answer.ok) throw await errorOf(answer);
+    return answer;
+  }
+
+  /** Send a request to the API. Returns the document, or null for an answer without one. */
+  async function api(method, path, body, signal) {
+    const answer = await request(method, path, body, signal);
     const type = answer.headers.get("content-type") || "";
     return answer.status === 204 || !type.startsWith("application/json") ? null : answer.json();
   }
@@ -356,8 +363,10 @@ window.tidemill = (() => {
     if (!figure) return;
     const rows = figure.querySelectorAll("tbody tr");
     const box = chart.getBoundingClientRect();
-    const at = Math.round(((event.clientX - box.left) / box.width) * (rows.length - 1));
-    const row = rows[Math.min(Math.max(at, 0), rows.length - 1)];
+    const share = (event.clientX - box.left) / box.width;
+    const places = chart.dataset.places?.split(" ").map(Number) || [...rows].map((_, number) => number / Math.max(1, rows.length - 1));
+    const at = places.reduce((best, each, number) => (Math.abs(each - share) < Math.abs(places[best] - share) ? number : best), 0);
+    const row = rows[at];
     if (!row) return;
     const names = [...figure.querySelectorAll("thead th")].slice(1).map((each) => each.textContent);
     const [time, ...values] = [...row.cells].map((each) => each.textContent);
@@ -372,7 +381,7 @@ window.tidemill = (() => {
       cursor.setAttribute("y2", "146");
       chart.append(cursor);
     }
-    const place = `${(100 * at) / Math.max(1, rows.length - 1)}%`;
+    const place = `${100 * places[at]}%`;
     cursor.setAttribute("x1", place);
     cursor.setAttribute("x2", place);
   }
@@ -448,6 +457,6 @@ window.tidemill = (() => {
   }
 
   start();
-  return { api, element, toast, problemOf, events, documentOf, finished, openDialog, relativeTime, showTimes };
+  return { api, request, element, toast, copy, problemOf, events, documentOf, finished, openDialog, relativeTime, showTimes };
 })();
 
