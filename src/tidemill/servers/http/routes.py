@@ -67,7 +67,7 @@ DETAIL_PARTITION = "partition"
 REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
 PATH_SHOWN_CHARS = 100
 TOKEN_HEADER = "x-csrf-token"  # noqa: S105 -- the name of a header
-Refuse = Callable[[Request, HttpClient, str], Response]
+Refuse = Callable[[Request, HttpClient, str], Awaitable[Response]]
 Facts = Callable[[], Mapping[str, str]]
 
 
@@ -187,7 +187,7 @@ def guarded(
                     if right.is_required:
                         client.rights.check(right.operation, right.resource_type, CLUSTER_NAME)
             except ClusterAuthorizationFailed as error:
-                return refuse(request, client, f"{error}; {_next_step(logins)}")
+                return await refuse(request, client, f"{error}; {_next_step(logins)}")
             return await handler(request, client)
         except SaslAuthenticationFailed as error:
             if access.login is LoginNeed.BROKER:
@@ -205,9 +205,14 @@ def guarded(
 
 def _refusal_of(access: RouteAccess, context: ApiContext, logins: HttpLogins) -> Refuse:
     """How a route refuses a client that lacks a right: a page of the console by a page with its navigation."""
-    if access.shapes is not None and access.shapes.media_type == PAGE:
-        return lambda request, client, reason: refusal_page(request, client, reason, context, logins)
-    return lambda request, _, reason: problem(request.url.path, 403, reason)
+    is_page = access.shapes is not None and access.shapes.media_type == PAGE
+
+    async def refuse(request: Request, client: HttpClient, reason: str) -> Response:
+        if is_page:
+            return await refusal_page(request, client, reason, context, logins)
+        return problem(request.url.path, 403, reason)
+
+    return refuse
 
 
 def _is_own_page(request: Request, access: RouteAccess, session_id: str, logins: HttpLogins) -> bool:

@@ -59,11 +59,11 @@ def page_endpoint(access: RouteAccess, handler: PageHandler, context: ApiContext
     return endpoint
 
 
-def refusal_page(
+async def refusal_page(
     request: Request, client: HttpClient, reason: str, context: ApiContext, logins: HttpLogins
 ) -> Response:
     """The page for a client that may not see the one it asked for."""
-    return _rendered(_problem(403, reason), request, context, client, logins)
+    return await _rendered(_problem(403, reason), request, context, client, logins)
 
 
 def _problem(status: int, reason: str) -> Page:
