@@ -229,6 +229,9 @@ def test_hostile_records_are_text_wherever_they_are_shown(broker: Broker, page: 
     page.get_by_role("button", name="Edit and send again").last.click()
     assert page.get_by_role("dialog").get_by_label("Key", exact=True).input_value() == HOSTILE
     page.keyboard.press("Escape")
+    page.get_by_role("button", name="Write a record").click()
+    assert page.get_by_role("dialog").get_by_label("Key", exact=True).input_value() == ""
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Write a tombstone").last.click()
     page.locator("#tombstone").get_by_text(HOSTILE).wait_for()
     page.goto("/topics/hostile/records/0/0")

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from tidemill.servers.http.api import record_reader
 from tidemill.testing import Broker
 from tidemill.testing.child import Child
 
@@ -112,6 +113,43 @@ def test_lists_without_records_say_what_to_do(broker: Broker, console: httpx.Cli
     assert "No record matches" in console.get("/topics/lonely/records", params={"value": "y"}).text
     missing = console.get("/topics/nowhere/records")
     assert (missing.status_code, "there is no topic nowhere" in missing.text) == (404, True)
+
+
+def test_a_search_continues_after_its_limit(
+    broker: Broker, console: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = create(broker, "long")
+    for number in range(2_000):
+        writer.produce("long", f"value {number}", None, 0)
+    assert writer.flush(WAIT_S) == 0
+    monkeypatch.setattr(record_reader, "SCAN_RECORDS_MAX", 300)
+    for order, wanted in (("oldest", "value 1234"), ("newest", "value 321")):
+        page = console.get("/topics/long/records", params={"value": wanted, "order": order})
+        assert "The search stopped at its limit of 300 records" in page.text
+        assert "Nothing matches so far" in page.text
+        steps = 0
+        while not places(page):
+            page = console.get("/topics/long/records" + link(page, "Continue"))
+            steps += 1
+        assert places(page) == [f"0/{wanted.split()[1]}"]
+        assert 1 <= steps <= 20
+
+
+def test_records_of_transactions_that_are_not_committed_are_mentioned(broker: Broker, console: httpx.Client) -> None:
+    create(broker, "undone")
+    writer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "undone"})
+    writer.init_transactions(WAIT_S)
+    writer.begin_transaction()
+    writer.produce("undone", "x", None, 0)
+    writer.flush(WAIT_S)
+    assert "This topic has no records" in console.get("/topics/undone/records").text
+    shown = console.get("/topics/undone/records?uncommitted=true")
+    assert (places(shown), ">open<" in shown.text) == (["0/0"], True)
+    writer.abort_transaction(WAIT_S)
+    page = console.get("/topics/undone/records")
+    assert "This topic has no committed records" in page.text
+    shown = console.get("/topics/undone/records" + link(page, "Show them"))
+    assert (places(shown), ">aborted<" in shown.text) == (["0/0"], True)
 
 
 def test_records_are_text_on_both_pages(broker: Broker, console: httpx.Client) -> None:

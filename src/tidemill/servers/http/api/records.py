@@ -246,7 +246,8 @@ async def _record(context: ApiContext, call: ApiCall[Any, Any]) -> tuple[str, Ke
     check_partition_of(topic, asked.partition)
     found = await context.as_client(call.rights, lambda client: read_one(client, asked))
     if found is None:
-        raise ApiProblem(404, f"{topic.name}-{asked.partition} has no record at offset {asked.offset}")
+        where = f"{topic.name}-{asked.partition} has no record at offset {asked.offset}"
+        raise ApiProblem(404, f"{where}: it is not written yet, was deleted or compacted, or ends a transaction")
     if isinstance(found, DamagedBatch):
         raise ApiProblem(409, f"the record cannot be read: {found.error}; continue at offset {found.resume}")
     return topic.name, found

@@ -80,7 +80,6 @@
     const found = loaded.getElementById("record");
     if (found === null) throw new Error(loaded.querySelector("main .banner, main .empty")?.textContent.trim() || "The record cannot be shown.");
     found.removeAttribute("id");
-    found.dataset.path = path;
     return document.importNode(found, true);
   }
 
@@ -375,19 +374,26 @@
     return btoa(Array.from(new TextEncoder().encode(text), (each) => String.fromCharCode(each)).join(""));
   }
 
+  function empty() {
+    form.reset();
+    headers.replaceChildren();
+    origin.hidden = true;
+    problem(produce, "");
+    showNulls();
+  }
+
   function fill(record) {
     const kept = (record.headers || []).filter((each) => each.name !== MESSAGE_HEADER);
     const parts = [editable(record.key, record.key_base64), editable(record.value, record.value_base64)];
     const most = Number(produce.dataset.charsMax);
     if (parts.some((each) => each.data.length > most)) throw new Error(`The record is too large to edit here: up to ${most} characters are accepted. Download it, and use tidemill produce.`);
     if (kept.length > Number(produce.dataset.headersMax)) throw new Error(`The record has ${kept.length} headers, and ${produce.dataset.headersMax} are accepted here.`);
-    form.reset();
+    empty();
     ["key", "value"].forEach((name, number) => {
       fields[name].value = parts[number].data;
       fields[`${name}_format`].value = parts[number].format;
     });
     fields.partition.value = String(record.partition);
-    headers.replaceChildren();
     for (const each of kept) {
       const { format, data } = editable(each.value, each.value_base64);
       // A line break does not fit into a field of one line.
@@ -442,7 +448,7 @@
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-resend], [data-tombstone]");
     if (!button) {
-      if (event.target.closest('[data-open="produce"]')) origin.hidden = true;
+      if (event.target.closest('[data-open="produce"]') && !origin.hidden) empty();
       return;
     }
     if ("tombstone" in button.dataset) {
@@ -451,7 +457,6 @@
     }
     try {
       fill(await api("GET", `${produce.dataset.path}/${placeOf(button)}`));
-      problem(produce, "");
       openDialog("produce");
     } catch (error) {
       toast(error.message, "bad");
