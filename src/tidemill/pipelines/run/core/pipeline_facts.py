@@ -1,5 +1,6 @@
 """What a pipeline is: the topics that it reads and writes, its queries, and the graph of its datasets."""
 
+import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -128,11 +129,13 @@ def _datasets(spec: Spec, steps: Sequence[ReadingStep]) -> Iterable[DatasetNode]
         each = step.transformation
         reads = [places[view] for view in step.reads if view in places][:NODE_READS_MAX]
         places[each.name] = len(nodes)
-        nodes.append(DatasetNode(kind="transformation", name=each.name, detail=each.file[-80:], reads=reads))
+        nodes.append(
+            DatasetNode(kind="transformation", name=each.name, detail=posixpath.basename(each.file), reads=reads)
+        )
     for sink in spec.sinks:
         kind = _kind(sink)
         name = sink.target[-NAME_CHARS_MAX:] if kind in SHOWN_TARGETS else (sink.columns or {}).get("table", sink.name)
-        detail = f"{sink.kind}, {sink.mode}, query {sink.name}"[:NAME_CHARS_MAX]
+        detail = sink.mode if sink.kind == kind else sink.kind
         nodes.append(DatasetNode(kind=kind, name=name, detail=detail, reads=[places[sink.view]]))
     return nodes if len(nodes) <= NODES_MAX else []
 
