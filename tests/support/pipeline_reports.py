@@ -44,19 +44,19 @@ def query_report(name: str = "revenue", topic: str = "orders", **fields: Any) ->
     return QueryReport(query=name, **{**known, **fields})
 
 
-def pipeline_report(name: str = "shop", **fields: Any) -> PipelineReport:
-    """A pipeline with one query, from the topic `orders` to the topic `revenue`."""
+def pipeline_report(name: str = "shop", topic: str = "orders", **fields: Any) -> PipelineReport:
+    """A pipeline with one query, from a topic to the topic `revenue`."""
     known: dict[str, Any] = {
         "origin": "tidemill pipeline run",
         "run": "r1",
         "host": "worker-1",
         "state": "running",
         "started_ms": START_MS,
-        "reads": ["orders"],
+        "reads": [topic],
         "writes": ["revenue"],
-        "queries": [query_report()],
+        "queries": [query_report(topic=topic)],
         "datasets": [
-            DatasetNode(kind="topic", name="orders", detail="json"),
+            DatasetNode(kind="topic", name=topic, detail="json"),
             DatasetNode(kind="transformation", name="totals", detail="transformations/totals.sql", reads=[0]),
             DatasetNode(kind="topic", name="revenue", detail="update", reads=[1]),
         ],

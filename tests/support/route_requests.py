@@ -10,8 +10,10 @@ from urllib.parse import quote
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 from tests.support.guarded_console import ADMIN, WAIT_S, GuardedConsole
+from tests.support.pipeline_reports import pipeline_report, send_report
 from tests.support.waiting import eventually
 
+from tidemill.client.kafka import KafkaClient
 from tidemill.servers.http.core.route_access import RouteAccess
 
 TOPIC, GROUP, TIMELINE, VICTIM = "payroll", "payroll-readers", "payroll-reminders", "payroll-clerk"
@@ -98,6 +100,9 @@ REQUESTS: dict[str, RouteRequest] = {
     "POST /api/v1/timelines/{name}/retries": RouteRequest(
         f"/api/v1/timelines/{TIMELINE}/retries", {"ids": ["none"]}, no_audit=NO_MESSAGE
     ),
+    "GET /pipelines/{name}": RouteRequest("/pipelines/payroll-doomed-pipeline"),
+    "GET /api/v1/pipelines/{name}": RouteRequest("/api/v1/pipelines/payroll-doomed-pipeline"),
+    "DELETE /api/v1/pipelines/{name}": RouteRequest("/api/v1/pipelines/payroll-doomed-pipeline"),
     "POST /api/v1/cluster/rebalance": RouteRequest("/api/v1/cluster/rebalance", no_audit=ONE_BROKER),
     "POST /api/v1/cluster/elections": RouteRequest("/api/v1/cluster/elections", no_audit=ONE_BROKER),
     "DELETE /api/v1/brokers/{broker}": RouteRequest("/api/v1/brokers/7", no_audit="there is no broker 7", status=404),
@@ -142,6 +147,8 @@ def fill(console: GuardedConsole) -> Consumer:
         reader.close()
     for timeline in (TIMELINE, "payroll-doomed-timeline"):
         console.good(ADMIN, "POST", "/api/v1/timelines", {"timeline": timeline})
+    with KafkaClient(console.kafka) as client:
+        send_report(client, pipeline_report("payroll-doomed-pipeline", TOPIC, state="stopped"))
     console.add_users([VICTIM, "payroll-doomed-user"])
     console.grant(VICTIM, operations=["read"], topics=[TOPIC])
     for name in (VICTIM, "payroll-doomed"):
