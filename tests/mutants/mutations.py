@@ -38,6 +38,8 @@ MODULE = "<module>"
 """The function of a statement that is in none."""
 LOGGERS = frozenset({"log", "logger"})
 """A removed log line is no fault that the tests of a package should find."""
+LAYOUT_KEYWORDS = frozenset({"indent"})
+"""Arguments that only change the white space of a document, which its readers ignore."""
 STATEMENT_CHARACTERS_MAX = 120
 CONTEXT_CHARACTERS = 40
 """A longer statement is shown, and named, by so much on either side of the difference."""
@@ -96,6 +98,8 @@ class _Finder:
         match child:
             case ast.expr():
                 yield from self._expression(child, node, inside, is_condition=name in {"test", "guard"})
+            case ast.keyword(arg=str(each)) if each in LAYOUT_KEYWORDS:
+                pass
             case ast.withitem(context_expr=value) | ast.keyword(value=value):
                 yield from self._expression(value, node, inside)
             case ast.arguments():
@@ -129,6 +133,8 @@ class _Finder:
                 case ast.expr():
                     is_test = isinstance(node, ast.IfExp) and name == "test"
                     yield from self._expression(child, statement, function, is_condition=is_test)
+                case ast.keyword(arg=str(each)) if each in LAYOUT_KEYWORDS:
+                    pass
                 case ast.keyword(value=value):
                     yield from self._expression(value, statement, function)
                 case ast.arguments():

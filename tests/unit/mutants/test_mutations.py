@@ -63,6 +63,7 @@ def test_each_kind_of_mutation(before: str, after: list[str]) -> None:
         "def f():\n    return",
         "def f():\n    return None",
         "log.warning('read', count=n)",
+        "x = dumps(y, indent=1)",
         "import a",
         "x = y",
         "class A:\n    def __init__(self, b):\n        self.b = b",

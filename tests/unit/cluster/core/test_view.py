@@ -4,6 +4,7 @@ from collections import Counter
 from uuid import UUID
 
 from tidemill.cluster.core.changes import StateChange, growth, plan, preferred, retirements, spread
+from tidemill.cluster.core.consumer_registry import RegisteredConsumer, consumer_key, encode_consumer
 from tidemill.cluster.core.image import (
     NO_BROKER,
     TOPICS,
@@ -33,6 +34,15 @@ def view_of(*changes: KeyChange) -> View:
     view = View({})
     view.apply([KeyChange(TOPICS + "orders", encode_topic(TOPIC), 1), *changes])
     return view
+
+
+def test_a_change_of_a_consumer_names_its_timeline() -> None:
+    view, key = View({}), consumer_key("emails", "mailer-1")
+    registered = RegisteredConsumer("mailer-1", "rack-a", 2, 5)
+    came = view.apply([KeyChange(key, encode_consumer(registered), 1)])
+    assert (came.timelines, view.consumers["emails"]) == ({"emails"}, {"mailer-1": registered})
+    left = view.apply([KeyChange(key, None, 2)])
+    assert (left.timelines, "emails" in view.consumers) == ({"emails"}, False)
 
 
 def test_a_state_of_its_own_counts() -> None:

@@ -93,6 +93,11 @@ def test_new_partitions_go_to_the_smallest_share_and_move_no_other() -> None:
     assert shares["m1"] == {("a", 0), ("a", 1), ("a", 2)}
 
 
+def test_each_new_partition_goes_to_the_subscriber_with_the_smallest_share() -> None:
+    shares = assign_uniform({"m0": {"a"}, "m1": {"a"}, "m2": {"b"}}, {"a": 4, "b": 2})
+    assert shares == {"m0": {("a", 0), ("a", 2)}, "m1": {("a", 1), ("a", 3)}, "m2": {("b", 0), ("b", 1)}}
+
+
 def test_mixed_subscriptions_are_as_even_as_they_can_be() -> None:
     shares = assign_uniform({"m0": {"a"}, "m1": {"a", "b"}}, {"a": 4, "b": 10}, {"m1": [("a", 0), ("a", 1)]})
     assert shares["m0"] == {("a", index) for index in range(4)}

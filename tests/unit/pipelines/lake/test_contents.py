@@ -20,6 +20,13 @@ def test_the_verdict_is_that_of_counting(drawn: list[tuple[int, int]]) -> None:
     assert (verdict.first, verdict.last, verdict.rows) == (min(seen), max(seen), len(seen))
     assert verdict.missing == max(seen) - min(seen) + 1 - len(set(seen))
     assert verdict.doubled == len(seen) - len(set(seen))
+    assert verdict.contiguous == (sorted(seen) == list(range(min(seen), max(seen) + 1)))
+
+
+def test_holes_and_duplicates_are_each_a_gap_in_the_proof() -> None:
+    assert judge(0, [OffsetRun(0, 3), OffsetRun(3, 5)]).contiguous
+    assert not judge(0, [OffsetRun(0, 3), OffsetRun(4, 5)]).contiguous
+    assert not judge(0, [OffsetRun(0, 3), OffsetRun(2, 5)]).contiguous
 
 
 def test_files_whose_offsets_interleave_are_read_together() -> None:

@@ -47,6 +47,7 @@ def test_names_come_in_any_case() -> None:
     options = parse_source({**given, "kafka.group.id": "g", "kafkaConsumer.pollTimeoutMs": "1"}, streaming=True)
     assert (options.max_offsets, options.fail_on_data_loss, options.group) == (5, False, "g")
     assert columns_of({**SERVERS, "subscribe": "a", "includeheaders": "true"}) == (*COLUMNS, "headers")
+    assert columns_of({**SERVERS, "subscribe": "a"}) == COLUMNS
 
 
 @pytest.mark.parametrize(
