@@ -98,7 +98,7 @@ class _Finder:
         match child:
             case ast.expr():
                 yield from self._expression(child, node, inside, is_condition=name in {"test", "guard"})
-            case ast.keyword(arg=str(each)) if each in LAYOUT_KEYWORDS:
+            case ast.keyword(arg=str(argument)) if argument in LAYOUT_KEYWORDS:
                 pass
             case ast.withitem(context_expr=value) | ast.keyword(value=value):
                 yield from self._expression(value, node, inside)
@@ -133,7 +133,7 @@ class _Finder:
                 case ast.expr():
                     is_test = isinstance(node, ast.IfExp) and name == "test"
                     yield from self._expression(child, statement, function, is_condition=is_test)
-                case ast.keyword(arg=str(each)) if each in LAYOUT_KEYWORDS:
+                case ast.keyword(arg=str(argument)) if argument in LAYOUT_KEYWORDS:
                     pass
                 case ast.keyword(value=value):
                     yield from self._expression(value, statement, function)
