@@ -18,6 +18,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from tests.support.cluster_processes import running_brokers
 from tests.support.doc_pages import ROOT
 from tests.support.exposition import TARGET_LABELS, exposition_of
+from tests.support.pipeline_reports import has_sent, pipeline_report
 from tests.support.prometheus import check_rule_tests, promtool, running_prometheus
 from tests.support.waiting import eventually
 
@@ -27,6 +28,7 @@ from tidemill.cli.monitoring.boards import BOARDS
 from tidemill.cli.monitoring.grafana import Board, queries_of
 from tidemill.cli.monitoring.prometheus_files import RULES_FILE
 from tidemill.cli.monitoring.rules import ALERTS, RECORDINGS
+from tidemill.client.kafka import KafkaClient
 from tidemill.client.parallel.stats import Stats, StatsCollector
 from tidemill.testing import Broker
 
@@ -50,7 +52,7 @@ Exposition = Mapping[str, frozenset[str]]
 
 
 def use(bootstrap: str, grpc: str) -> None:
-    """A topic, a request that fails, a group that lags, a timeline with a dead letter."""
+    """A topic, a request that fails, a group that lags, a timeline with a dead letter, a pipeline."""
     client = {"bootstrap.servers": bootstrap}
     admin = AdminClient(client)
     admin.create_topics([NewTopic(TOPIC, 2)])[TOPIC].result(30)
@@ -78,6 +80,8 @@ def use(bootstrap: str, grpc: str) -> None:
         with pytest.raises(TimelineError):  # a rejected operation
             timeline.cancel(["missing"])
     reader.close()
+    with KafkaClient(client) as sender:
+        eventually(lambda: has_sent(sender, pipeline_report()), "the topic of the reports is created")
 
 
 class Scraped(NamedTuple):
@@ -276,6 +280,11 @@ CASES = {
     "TidemillTimelineLate": histogram("tidemill_timeline_lateness_seconds", ("0.5", "5.0"), ',timeline="t"'),
     "TidemillTimelinesDegraded": gauge("tidemill_timelines_state", "1x40", "0x40", ',state="degraded"'),
     "TidemillDeadLetters": gauge("tidemill_timeline_messages_total", "0+1x40", "5x40", ',timeline="t",op="dead"'),
+    "TidemillPipelineStopped": gauge("tidemill_pipeline_state", "1x40", "0x40", ',pipeline="p",state="stale"'),
+    "TidemillPipelineQueryFailed": gauge("tidemill_pipeline_query_failed", "1x40", "0x40", ',pipeline="p",query="q"'),
+    "TidemillPipelineLagGrowing": gauge(
+        "tidemill_pipeline_lag_records", "100+50x40", "4000-50x40", ',pipeline="p",query="q"'
+    ),
     "TidemillTasksFailing": gauge("tidemill_task_restarts_total", "0+1x40", "1x40", ',task="t"'),
     "TidemillClockInDoubt": gauge("tidemill_clock_in_doubt", "1x40", "0x40", ',reason="jump"'),
     "TidemillOpenFilesHigh": Case(
@@ -384,7 +393,7 @@ def test_a_real_prometheus_scrapes_a_broker(tmp_path: Path) -> None:
         lag = eventually(lambda: server.query("tidemill:group_lag_records:sum"), "no rule has a value")
         assert [(each["metric"]["group"], each["metric"]["topic"]) for each in lag] == [(GROUP, TOPIC)]
         assert 0 < float(lag[0]["value"][1]) < 20
-        wanted = {"cluster": 15, "topic": 5, "groups": 5, "timelines": 5}
+        wanted = {"cluster": 15, "topic": 5, "groups": 5, "timelines": 5, "pipelines": 12}
         eventually(
             lambda: all(values_of(board, server.query) >= wanted.get(board.name, 0) for board in BOARDS),
             "panels without values",

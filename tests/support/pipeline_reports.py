@@ -3,6 +3,7 @@
 from typing import Any
 
 from tidemill.client.kafka import KafkaClient
+from tidemill.model.errors import UnknownTopicOrPartition
 from tidemill.model.topics import PIPELINES, TopicPartition
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.wire.pipeline_report import (
@@ -67,6 +68,15 @@ def pipeline_report(name: str = "shop", topic: str = "orders", **fields: Any) ->
 def send_report(client: KafkaClient, report: PipelineReport) -> None:
     """Send a report as a pipeline does."""
     send_record(client, report.pipeline.encode(), encode_report(report))
+
+
+def has_sent(client: KafkaClient, report: PipelineReport) -> bool:
+    """Send a report; False while the brokers of a cluster still create the topic."""
+    try:
+        send_report(client, report)
+    except UnknownTopicOrPartition:
+        return False
+    return True
 
 
 def send_record(client: KafkaClient, key: bytes | None, value: bytes | None) -> None:

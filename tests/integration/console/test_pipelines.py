@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.support.cluster_processes import running_brokers
 from tests.support.guarded_console import ADMIN, GuardedConsole, guarded_console
-from tests.support.pipeline_reports import pipeline_report, query_report, send_record, send_report
+from tests.support.pipeline_reports import has_sent, pipeline_report, query_report, send_record, send_report
 from tests.support.waiting import eventually
 
 from tidemill.client.kafka import KafkaClient
@@ -201,7 +201,7 @@ def test_every_broker_shows_the_same_and_a_new_leader_still_does() -> None:
         }
         assert [each.get("/pipelines").json()["total"] for each in apis.values()] == [0, 0, 0]
         with KafkaClient({"bootstrap.servers": brokers.bootstrap}) as client:
-            eventually(lambda: sent(client, pipeline_report()), "the topic of the reports is created")
+            eventually(lambda: has_sent(client, pipeline_report()), "the topic of the reports is created")
             leader = client.metadata([PIPELINES])[PIPELINES].leaders[0]
         rows = [each.get("/pipelines").json()["pipelines"] for each in apis.values()]
         assert [each["pipeline"] for each in rows[0]] == ["shop"]
@@ -212,11 +212,3 @@ def test_every_broker_shows_the_same_and_a_new_leader_still_does() -> None:
             lambda: [each.get("/pipelines/shop").status_code for each in left] == [200, 200],
             "the next leader has read the reports",
         )
-
-
-def sent(client: KafkaClient, report: PipelineReport) -> bool:
-    try:
-        send_report(client, report)
-    except UnknownTopicOrPartition:
-        return False
-    return True

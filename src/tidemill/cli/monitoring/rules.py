@@ -45,6 +45,9 @@ RECORDINGS = (
     ),
     RecordedSeries("tidemill:group_lag_records:sum", "sum by (cluster, group, topic) (tidemill_group_lag_records)"),
     RecordedSeries("tidemill:group_lag_seconds:max", "max by (cluster, group, topic) (tidemill_group_lag_seconds)"),
+    RecordedSeries(
+        "tidemill:pipeline_lag_records:max", "max by (cluster, pipeline, query) (tidemill_pipeline_lag_records)"
+    ),
     RecordedSeries("tidemill:requests:rate5m", "sum by (cluster, instance) (rate(tidemill_requests_total[5m]))"),
     RecordedSeries(
         "tidemill:request_errors:rate5m", "sum by (cluster, instance) (rate(tidemill_request_errors_total[5m]))"
@@ -244,6 +247,34 @@ ALERTS = (
         "Timeline {{ $labels.timeline }} has new dead letters",
         "Consumers failed on {{ $value | humanize }} messages as often as max_attempts allows.",
         "Read them (tidemill timeline list, or the dead-letter topic), fix the consumer, schedule them again.",
+    ),
+    Alert(
+        "TidemillPipelineStopped",
+        'max by (cluster, pipeline, state) (tidemill_pipeline_state{state=~"failed|stale"}) == 1',
+        "1m",
+        "critical",
+        "Pipeline {{ $labels.pipeline }} is {{ $labels.state }}",
+        "It has ended with an error, or its process has sent no report for a minute. Its topics are not read any more.",
+        "The page /pipelines of the console has its last error; run it again to continue: tidemill pipeline run.",
+    ),
+    Alert(
+        "TidemillPipelineQueryFailed",
+        "max by (cluster, pipeline, query) (tidemill_pipeline_query_failed) == 1",
+        "1m",
+        "warning",
+        "Query {{ $labels.query }} of pipeline {{ $labels.pipeline }} has failed",
+        "Other queries of the pipeline may still run.",
+        "The page /pipelines of the console has its last error.",
+    ),
+    Alert(
+        "TidemillPipelineLagGrowing",
+        "min_over_time(tidemill:pipeline_lag_records:max[15m]) > 0"
+        " and deriv(tidemill:pipeline_lag_records:max[15m]) > 0",
+        "15m",
+        "warning",
+        "Query {{ $labels.query }} of pipeline {{ $labels.pipeline }} falls behind",
+        "It has had at least {{ $value | humanize }} unread records for 15 minutes, and their number grows.",
+        "Give Spark more cores, add partitions, or find the slow sink: the console shows how long micro-batches take.",
     ),
     Alert(
         "TidemillTasksFailing",
