@@ -13,13 +13,11 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
+from tidemill.servers.accept_loop import AcceptLoop
 from tidemill.servers.http.core.fair_share import connection_to_end
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """How long the end of a TLS connection waits for the other side."""
-ACCEPTED_AT_ONCE = 32
-RETRY_S = 0.5
-"""The pause after a failed accept: the process has no free file descriptor, and trying at once would use up a core."""
 
 
 class AcceptedConnection(Protocol):
@@ -48,40 +46,22 @@ class ConnectionAcceptor:
         opened: Collection[AcceptedConnection],
         connections_max: int,
     ) -> None:
-        self._listening = listening
         self._make_protocol = make_protocol
         self._context = context
         self._opened = opened
         self._connections_max = connections_max
         self._handshakes: dict[asyncio.Task[None], PendingConnection] = {}
-        self._retry: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(listening, self._accept)
+        self._accepting = AcceptLoop("http", [listening], self._admit)
 
     async def close(self) -> None:
         """Accept no more connections, and end those that are still in their handshake."""
-        if self._retry is not None:
-            self._retry.cancel()
-        self._loop.remove_reader(self._listening)
-        self._listening.close()
+        self._accepting.stop()
         await asyncio.sleep(0)  # a task that is cancelled before it begins would not close its socket
         handshakes = list(self._handshakes)
         for each in handshakes:
             each.cancel()
         await asyncio.gather(*handshakes, return_exceptions=True)
-
-    def _accept(self) -> None:
-        """Accept the connections that wait, a few at a time, so that the broker serves other clients in between."""
-        for _ in range(ACCEPTED_AT_ONCE):
-            try:
-                connected, address = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError:
-                self._loop.remove_reader(self._listening)
-                self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._listening, self._accept)
-                return
-            self._admit(connected, str(address[0]))
 
     def _admit(self, connected: socket.socket, host: str) -> None:
         opened: Collection[object] = self._opened

@@ -1,8 +1,7 @@
 """Accepts the connections of one listener, and checks the limits before anything is spent on a connection.
 
 The event loop's own server accepts whatever comes and begins the TLS handshake at once. This one asks the limits before
-the handshake, stops accepting above a rate, and bounds the handshakes in progress. When the process has no more file
-descriptors it waits, and clients wait in the queue of the kernel.
+the handshake, stops accepting above a rate, and bounds the handshakes in progress.
 """
 
 import asyncio
@@ -19,16 +18,13 @@ from tidemill.model.listeners import ListenerSpec
 from tidemill.security.core.connection_limits import Admission
 from tidemill.security.core.quotas import plain_address
 from tidemill.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
+from tidemill.servers.accept_loop import AcceptLoop
 from tidemill.servers.kafka.connection import ClientConnection
 from tidemill.servers.kafka.handshakes import Opening
 
 BACKLOG = 1024
-ACCEPTS_AT_ONCE = 64
-"""Connections that are accepted before other work of the event loop continues."""
-SHORTAGE_PAUSE_S = 0.1
 CLOSED_LATE_MAX = 1000
 """Refused connections that wait for their end, of one listener; above it they are closed at once."""
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 log = structlog.get_logger("tidemill.kafka")
 
@@ -64,22 +60,15 @@ class Acceptor:
     ) -> None:
         self._server = server
         self._listener = listener
-        self._sockets = sockets
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._pause: asyncio.TimerHandle | None = None
         self._openings: set[Opening] = set()
         self._closed_late: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._resume()
+        self._accepting = AcceptLoop(listener.name, sockets, self._begin, partial(server.accept_wait_s, listener))
 
     def stop(self) -> None:
         """Accept no more connections; handshakes in progress end."""
-        if self._pause is not None:
-            self._pause.cancel()
-        for listening in self._sockets:
-            self._loop.remove_reader(listening)
-            listening.close()
-        self._sockets = []
+        self._accepting.stop()
         for opening in list(self._openings):
             opening.drop()
         for refused, timer in self._closed_late.items():
@@ -92,36 +81,8 @@ class Acceptor:
         tasks = [opening.task for opening in self._openings if opening.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _resume(self) -> None:
-        self._pause = None
-        for listening in self._sockets:
-            self._loop.add_reader(listening, self._accept, listening)
-
-    def _pause_for(self, wait_s: float) -> None:
-        for listening in self._sockets:
-            self._loop.remove_reader(listening)
-        if self._pause is None:
-            self._pause = self._loop.call_later(wait_s, self._resume)
-
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPTS_AT_ONCE):
-            wait_s = self._server.accept_wait_s(self._listener)
-            if wait_s > 0:
-                self._pause_for(wait_s)
-                return
-            try:
-                accepted, name = listening.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                if error.errno in _SHORTAGES:
-                    log.warning("connections_not_accepted", listener=self._listener.name, reason=str(error))
-                    self._pause_for(SHORTAGE_PAUSE_S)
-                    return
-                continue  # this client has left already
-            self._begin(accepted, plain_address(str(name[0]).partition("%")[0]))
-
-    def _begin(self, accepted: socket.socket, address: str) -> None:
+    def _begin(self, accepted: socket.socket, host: str) -> None:
+        address = plain_address(host.partition("%")[0])
         admission = self._server.admit(self._listener, address)
         if admission.is_admitted:
             self._prepare(accepted, address)

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually_async
 from tidemill.model.addresses import Address
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.listeners import ListenerSpec
-from tidemill.servers.kafka import acceptor as module
+from tidemill.servers import accept_loop
 from tidemill.servers.kafka.connection_events import EarlyEnd
 from tidemill.servers.kafka.listener import KafkaServer
 
@@ -98,7 +98,7 @@ async def test_a_process_without_file_descriptors_accepts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_kafka_server(tmp_path) as server:
-        made = server._acceptors[0]
+        made = server._acceptors[0]._accepting
         listening = made._sockets[0]
 
         class Short:
@@ -116,7 +116,7 @@ async def test_a_process_without_file_descriptors_accepts_again(
             def close(self) -> None:
                 listening.close()
 
-        monkeypatch.setattr(module, "SHORTAGE_PAUSE_S", 0.01)
+        monkeypatch.setattr(accept_loop, "SHORTAGE_PAUSE_S", 0.01)
         made._loop.remove_reader(listening)
         made._sockets = [Short()]  # type: ignore[list-item]
         made._resume()
