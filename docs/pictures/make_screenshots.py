@@ -9,6 +9,9 @@ this program uses opens them.
 # ruff: noqa: INP001 -- a program next to the pictures that it makes
 
 import argparse
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -35,9 +38,9 @@ WAIT_S = 150.0
 """Until the charts have a shape."""
 SETTLED_MS = 700
 QUERY = (
-    "SELECT JSONExtractString(assumeNotNull(value), 'city') AS city, count() AS orders,\n"
+    "SELECT JSONExtractString(assumeNotNull(value), 'item') AS item, count() AS orders,\n"
     "  round(sum(JSONExtractFloat(assumeNotNull(value), 'price')), 2) AS revenue\n"
-    "FROM messages WHERE topic = 'orders' GROUP BY city ORDER BY revenue DESC"
+    "FROM messages WHERE topic = 'orders' GROUP BY item ORDER BY revenue DESC"
 )
 WIDTH, HEIGHT = 1280, 860
 PHONE_WIDTH, PHONE_HEIGHT = 390, 844
@@ -69,6 +72,9 @@ SHOTS = {
     "cluster": Shot("/cluster"),
     "rebalance": Shot("/cluster/rebalance"),
     "broker": Shot("/cluster/brokers/1"),
+    "pipelines": Shot("/pipelines"),
+    "pipeline": Shot("/pipelines/shop"),
+    "logs": Shot("/logs"),
     "sql": Shot(f"/sql?query={quote(QUERY)}", press="Run"),
     "security": Shot("/security", is_guarded=True),
     "users": Shot("/security/users", is_guarded=True),
@@ -112,6 +118,21 @@ def log_in(page: "Page", url: str) -> None:
 
 
 @contextmanager
+def running_pipeline(shop: Shop) -> Iterator[None]:
+    """The pipeline of `tidemill pipeline init` over the orders of the shop, with Spark on this machine."""
+    program = Path(sys.executable).with_name("tidemill")
+    with TemporaryDirectory() as folder:
+        environment = os.environ | {"TIDEMILL_BOOTSTRAP": shop.brokers.bootstrap}
+        subprocess.run([program, "pipeline", "init", "shop"], cwd=folder, env=environment, check=True)  # noqa: S603
+        running = subprocess.Popen([program, "pipeline", "run", "shop"], cwd=folder, env=environment)  # noqa: S603
+        try:
+            yield
+        finally:
+            running.send_signal(signal.SIGINT)
+            running.wait()
+
+
+@contextmanager
 def guarded_shop() -> Iterator[GuardedConsole]:
     """A broker with logins, and what the users of the shop may do."""
     with TemporaryDirectory() as folder, guarded_console(Path(folder)) as running:
@@ -142,13 +163,16 @@ def main() -> None:
     asked.folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as opened:
         shop: Shop = opened.enter_context(running_shop())
+        if any(each.startswith("pipeline") for each in wanted):
+            opened.enter_context(running_pipeline(shop))
         print(f"three brokers with traffic for {asked.wait:.0f} s")
         time.sleep(asked.wait)
         page = opened.enter_context(console_page(shop.url(1)))
         take(page, shop.url(1), asked.folder, [each for each in wanted if not SHOTS[each].is_guarded])
-        guarded = opened.enter_context(guarded_shop())
-        log_in(page, guarded.http)
-        take(page, guarded.http, asked.folder, [each for each in wanted if SHOTS[each].is_guarded])
+        if guarded := [each for each in wanted if SHOTS[each].is_guarded]:
+            secured = opened.enter_context(guarded_shop())
+            log_in(page, secured.http)
+            take(page, secured.http, asked.folder, guarded)
 
 
 if __name__ == "__main__":

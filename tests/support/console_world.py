@@ -32,6 +32,7 @@ TOPICS = (
     NewTopic("clicks", 3, 2, config={"retention.ms": "86400000"}),
     NewTopic("customers", 2, 3, config={"cleanup.policy": "compact"}),
     NewTopic("orders.dlq", 1, 3),
+    NewTopic("revenue", 2, 3),
     NewTopic("newsletters", 1, 3, config={"tidemill.schedule.enable": "true"}),
 )
 
@@ -69,8 +70,8 @@ class Shop:
             city = self._random.choice(CITIES)
             order = {
                 "order": self._orders,
-                "goods": self._random.choice(GOODS),
-                "pieces": self._random.randint(1, 6),
+                "item": self._random.choice(GOODS),
+                "quantity": self._random.randint(1, 6),
                 "city": city,
                 "price": round(self._random.uniform(9, 90), 2),
             }
