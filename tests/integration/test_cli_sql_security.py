@@ -16,11 +16,6 @@ WAIT_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def broker(authority: Authority) -> Iterator[Broker]:
     settings = {
         "listeners": "SASL_SSL://127.0.0.1:0",

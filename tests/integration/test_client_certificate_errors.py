@@ -16,11 +16,6 @@ from tidemill.testing.child import Child
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def broker(authority: Authority) -> Iterator[Broker]:
     """Listeners with an expired certificate, with one for another name, and with one that asks for the client's."""
     settings = {

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 from tests.support.certificates import Authority
 from tests.support.command_line import CommandLine
 from tests.support.etcd import running_etcd
+from tests.support.password_users import set_password
 from tests.support.tokens import Issuer
 from tests.support.waiting import eventually, eventually_async
 
@@ -52,17 +53,6 @@ GUESSES = 2_000
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def issuer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Issuer, str]:
-    made = Issuer("one")
-    return made, made.publish(tmp_path_factory.mktemp("keys") / "keys.json")
-
-
-@pytest.fixture(scope="module")
 def broker(authority: Authority, issuer: tuple[Issuer, str]) -> Iterator[Broker]:
     settings = {
         "listeners": "SASL_SSL://127.0.0.1:0",
@@ -74,10 +64,7 @@ def broker(authority: Authority, issuer: tuple[Issuer, str]) -> Iterator[Broker]
     }
     with Broker(settings=settings, flags={"timelines": "memory:"}, admin_password=PASSWORD) as running:
         kafka = admin(running, authority)
-        change = UserScramCredentialUpsertion(
-            "eve", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"eve-password"
-        )
-        kafka.alter_user_scram_credentials([change])["eve"].result(TIMEOUT_S)
+        set_password(kafka, "eve", "eve-password")
         yield running
 
 

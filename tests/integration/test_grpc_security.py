@@ -18,13 +18,12 @@ from confluent_kafka.admin import (
     AclPermissionType,
     AdminClient,
     ResourcePatternType,
-    ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 from confluent_kafka.admin import ResourceType as KafkaResourceType
 from tests.support.certificates import Authority
+from tests.support.password_users import set_password
 from tests.support.tokens import Issuer
 from tests.support.waiting import eventually, eventually_async
 
@@ -44,17 +43,6 @@ SERVICES = (
     timelines.DESCRIPTOR.services_by_name["TimelineService"],
 )
 Right = tuple[Operation, ResourceType, str]
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def issuer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Issuer, str]:
-    made = Issuer("one")
-    return made, made.publish(tmp_path_factory.mktemp("keys") / "keys.json")
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +74,7 @@ class Site:
             }
         )
         self.granted: list[AclBinding] = []
-        self.set_password("alice", "alice-password")
-
-    def set_password(self, name: str, password: str) -> None:
-        change = UserScramCredentialUpsertion(
-            name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password.encode()
-        )
-        self.kafka.alter_user_scram_credentials([change])[name].result(TIMEOUT_S)
+        set_password(self.kafka, "alice", "alice-password")
 
     def remove(self, name: str) -> None:
         deletion = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)
@@ -240,10 +222,10 @@ def test_a_plain_client_is_refused(site: Site) -> None:
 
 
 def test_a_changed_password_and_a_removed_user_count_at_once(site: Site) -> None:
-    site.set_password("carol", "first")
+    set_password(site.kafka, "carol", "first")
     request = streams.ListTopicsRequest()
     site.ask("BrokerService/ListTopics", request, basic("carol", "first"))
-    site.set_password("carol", "second")
+    set_password(site.kafka, "carol", "second")
     with pytest.raises(grpc.RpcError) as caught:
         site.ask("BrokerService/ListTopics", request, basic("carol", "first"))
     assert status(caught) is grpc.StatusCode.UNAUTHENTICATED
@@ -643,7 +625,7 @@ def test_a_stream_ends_when_its_login_or_right_ends(site: Site, issuer: tuple[Is
     if how == "token":
         login = f"Bearer {issuer[0].token(name, aud='tidemill', exp=int(time.time()) + 3)}"
     else:
-        site.set_password(name, "first")
+        set_password(site.kafka, name, "first")
     site.grant((Operation.READ, TOPIC, "t-orders"), user=name)
     greeting = timelines.HandshakeRequest(role=timelines.ROLE_CONSUMER, timeline="t-orders", id=name)
     with site.channel() as channel:
@@ -657,7 +639,7 @@ def test_a_stream_ends_when_its_login_or_right_ends(site: Site, issuer: tuple[Is
                 case "acl":
                     site.grant()
                 case "password":
-                    site.set_password(name, "second")
+                    set_password(site.kafka, name, "second")
                 case "user":
                     site.remove(name)
             with pytest.raises(grpc.RpcError) as caught:

@@ -17,13 +17,12 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 from tests.support.browser import WAIT_S, FormBrowser, hidden_fields
 from tests.support.certificates import Authority
+from tests.support.password_users import set_password
 from tests.support.tokens import Issuer
 from tests.support.waiting import eventually
 
@@ -92,12 +91,6 @@ class GuardedHttp:
     def browser(self) -> FormBrowser:
         return FormBrowser(self.broker.http, self.context)
 
-    def set_password(self, name: str, password: str) -> None:
-        wanted = UserScramCredentialUpsertion(
-            name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password.encode()
-        )
-        self.admin.alter_user_scram_credentials([wanted])[name].result(WAIT_S)
-
     def remove(self, name: str) -> None:
         wanted = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_256)
         self.admin.alter_user_scram_credentials([wanted])[name].result(WAIT_S)
@@ -137,7 +130,7 @@ def fill(guarded: GuardedHttp) -> None:
         reader.commit(offsets=[TopicPartition("orders", 0, 0), TopicPartition("secret", 0, 0)], asynchronous=False)
         reader.close()
     for name in USERS:
-        guarded.set_password(name, f"{name}-password")
+        set_password(guarded.admin, name, f"{name}-password")
     bindings = [
         AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{who}", "*", operation, AclPermissionType.ALLOW)
         for who, kind, name, operation in GRANTS
@@ -296,12 +289,12 @@ def test_forms_are_bounded(guarded: GuardedHttp) -> None:
 @pytest.mark.parametrize("change", ["password", "removal"])
 def test_a_session_ends_with_the_password(guarded: GuardedHttp, change: str) -> None:
     name = f"dave-{change}"
-    guarded.set_password(name, "first")
+    set_password(guarded.admin, name, "first")
     with guarded.browser() as browser:
         assert browser.log_in(name, "first").status_code == 200
         assert browser.get("/api/topics").status_code == 200
         if change == "password":
-            guarded.set_password(name, "second")
+            set_password(guarded.admin, name, "second")
         else:
             guarded.remove(name)
         eventually(lambda: browser.get("/api/topics").status_code == 401)
@@ -455,8 +448,7 @@ def test_topics_in_tables_of_clickhouse_are_protected_too() -> None:
         for name in ("orders", "secret"):
             producer.produce(name, name.encode())
         assert producer.flush(WAIT_S) == 0
-        wanted = UserScramCredentialUpsertion("alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"a")
-        admin.alter_user_scram_credentials([wanted])["alice"].result(WAIT_S)
+        set_password(admin, "alice", "a")
         binding = AclBinding(
             ResourceType.TOPIC,
             "orders",
@@ -483,7 +475,7 @@ def test_topics_in_tables_of_clickhouse_are_protected_too() -> None:
 
 
 def test_a_user_without_rights_runs_no_queries(guarded: GuardedHttp) -> None:
-    guarded.set_password("mallory", "mallory-password")
+    set_password(guarded.admin, "mallory", "mallory-password")
     answer = guarded.ask("mallory", "SELECT 1")
     assert (answer.status_code, list(answer.json())) == (403, ["error"])
 

@@ -17,11 +17,6 @@ WAIT_S = 30
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def broker(authority: Authority) -> Iterator[Broker]:
     settings = {
         "tidemill.http.security": "SSL",

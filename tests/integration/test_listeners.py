@@ -15,11 +15,6 @@ from tidemill.testing import Broker
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def broker(authority: Authority) -> Iterator[Broker]:
     settings = {
         "listeners": "INSIDE://127.0.0.1:0,TLS://127.0.0.1:0,MUTUAL://127.0.0.1:0",

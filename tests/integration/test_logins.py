@@ -13,22 +13,16 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 from tests.support.certificates import Authority
+from tests.support.password_users import set_password
 
 from tidemill.testing import Broker
 
 TIMEOUT_S = 20.0
 LOGIN = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +41,7 @@ def broker(authority: Authority) -> Iterator[Broker]:
 def admin(broker: Broker, authority: Authority) -> AdminClient:
     made = AdminClient(login(broker, authority, "admin", "admin-password"))
     for name, mechanism in (("alice", "SCRAM-SHA-256"), ("bob", "SCRAM-SHA-512")):
-        wanted = UserScramCredentialUpsertion(
-            name, ScramCredentialInfo(LOGIN[mechanism], 4096), f"{name}-password".encode()
-        )
-        made.alter_user_scram_credentials([wanted])[name].result(TIMEOUT_S)
+        set_password(made, name, f"{name}-password", LOGIN[mechanism])
     return made
 
 
@@ -143,12 +134,10 @@ def test_acls_decide_what_a_user_may_do(broker: Broker, authority: Authority, ad
 
 
 def test_a_changed_password_counts_at_once(broker: Broker, authority: Authority, admin: AdminClient) -> None:
-    change = UserScramCredentialUpsertion("carol", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"first")
-    admin.alter_user_scram_credentials([change])["carol"].result(TIMEOUT_S)
+    set_password(admin, "carol", "first")
     first = login(broker, authority, "carol", "first", "PLAIN")
     assert AdminClient(first).list_topics(timeout=TIMEOUT_S).brokers
-    change = UserScramCredentialUpsertion("carol", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"second")
-    admin.alter_user_scram_credentials([change])["carol"].result(TIMEOUT_S)
+    set_password(admin, "carol", "second")
     with pytest.raises(KafkaException):
         AdminClient(first).list_topics(timeout=1.0)
     second = login(broker, authority, "carol", "second", "PLAIN")
@@ -169,9 +158,8 @@ def test_described_credentials_have_no_secrets(admin: AdminClient) -> None:
 
 def test_an_ordinary_user_cannot_add_users(broker: Broker, authority: Authority, admin: AdminClient) -> None:
     client = AdminClient(login(broker, authority, "alice", "alice-password"))
-    change = UserScramCredentialUpsertion("eve", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"eve")
     with pytest.raises(KafkaException) as caught:
-        client.alter_user_scram_credentials([change])["eve"].result(TIMEOUT_S)
+        set_password(client, "eve", "eve")
     assert caught.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
 
 

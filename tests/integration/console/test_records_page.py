@@ -18,10 +18,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
+from tests.support.password_users import set_password
 
 from tidemill.servers.http.api import record_reader
 from tidemill.testing import Broker
@@ -268,9 +266,7 @@ def _fill(access: dict[str, Any]) -> None:
     admin = AdminClient(access)
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(WAIT_S)
     for name in USERS:
-        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        wanted = UserScramCredentialUpsertion(name, credential, PASSWORD.encode())
-        admin.alter_user_scram_credentials([wanted])[name].result(WAIT_S)
+        set_password(admin, name, PASSWORD)
     pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     bindings = [
         AclBinding(ResourceType.TOPIC, "orders", pattern, f"User:{name}", "*", operation, allow)

@@ -15,10 +15,8 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
+from tests.support.password_users import set_password
 
 from tidemill.testing.child import Child
 
@@ -63,10 +61,7 @@ class Guarded:
 
     def fill(self) -> None:
         for name in USERS:
-            wanted = UserScramCredentialUpsertion(
-                name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), PASSWORD.encode()
-            )
-            self.admin.alter_user_scram_credentials([wanted])[name].result(WAIT_S)
+            set_password(self.admin, name, PASSWORD)
         bindings = [
             AclBinding(
                 ResourceType.TOPIC,
