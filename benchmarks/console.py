@@ -1,9 +1,9 @@
 """The time of each page of the console, with many topics and groups.
 
-    python -m benchmarks.console [--full]
+    python -m benchmarks.console [--full] [--pages /topics]
 
-A broker in this process has 500 topics and 2,000 groups (5,000 and 10,000 with --full) in memory. A client in a thread
-loads each page. Prints the median and the longest time, the ratio of the longest one to the budget of a page, the
+A broker in this process has 500 topics and 2,000 groups (5,000 and 10,000 with --full) in memory, and one topic with
+1,000 partitions. A client in a thread loads each page. Prints the median and the longest time, the ratio of the longest one to the budget of a page, the
 longest time for which the page has blocked the event loop, and the size of the page. The first request of a page, which
 compiles its template, is reported on its own.
 """
@@ -14,6 +14,7 @@ import gc
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -42,12 +43,19 @@ HOST = "127.0.0.1"
 BUDGET_MS = 300
 ROUNDS = 9
 TIMEOUT_S = 60
+WIDE, WIDE_PARTITIONS = "wide", 1_000
 PAGES = (
     "/",
     "/topics",
     "/topics?sort=bytes&descending=true",
     "/topics?search=99",
+    "/topics?sort=bytes_in&descending=true&internal=true",
     "/topics/topic-7",
+    "/topics/topic-7/settings",
+    f"/topics/{WIDE}",
+    f"/topics/{WIDE}/partitions?sort=records&descending=true",
+    f"/topics/{WIDE}/groups",
+    f"/topics/{WIDE}/producers",
     "/topics/topic-7/records",
     "/groups",
     "/groups?sort=lag&descending=true",
@@ -128,8 +136,8 @@ async def load(url: str) -> Timing:
     return Timing(first, later, longest * 1000, size)
 
 
-async def run(topics: int, groups: int) -> None:
-    """Measure and print everything."""
+async def run(topics: int, groups: int, pages: Sequence[str]) -> None:
+    """Measure the pages and print the times."""
     with tempfile.TemporaryDirectory(prefix="tidemill-console-") as folder:
         coordination = await LocalCoordination.open(Path(folder))
         store = MemoryTopics(MemoryLogStore, now_ms)
@@ -138,12 +146,13 @@ async def run(topics: int, groups: int) -> None:
         await broker.start(servers)
         try:
             await fill(broker, topics, groups)
+            await broker.topics.create(WIDE, partitions=WIDE_PARTITIONS)
             gc.collect()
             gc.freeze()  # as after the start of a broker with this data
             print(f"{topics:,} topics and {groups:,} groups; the budget of a page is {BUDGET_MS} ms")
             print(f"{'page':38} {'first':>8} {'median':>8} {'longest':>8} {'of budget':>9} {'blocked':>8} {'size':>9}")
             address = ":".join(map(str, servers.http.address)) if servers.http else ""
-            for page in PAGES:
+            for page in pages:
                 found = await load(f"http://{address}{page}")
                 worst = max(found.next_ms)
                 print(
@@ -160,11 +169,13 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description="time of the pages of the console")
     parser.add_argument("--full", action="store_true", help="5,000 topics and 10,000 groups")
-    full = parser.parse_args().full
+    parser.add_argument("--pages", default="", help="only pages whose paths begin with this")
+    asked = parser.parse_args()
+    full, pages = asked.full, [each for each in PAGES if each.startswith(asked.pages)]
     head("console")
     quiet_unless_configured()
     gc.set_threshold(*COLLECT_AFTER)
-    uvloop.run(run(TOPICS_FULL if full else TOPICS, GROUPS_FULL if full else GROUPS))
+    uvloop.run(run(TOPICS_FULL if full else TOPICS, GROUPS_FULL if full else GROUPS, pages))
 
 
 if __name__ == "__main__":

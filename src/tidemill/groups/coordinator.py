@@ -305,9 +305,7 @@ class GroupCoordinator(GroupEngine):
 
     def group_ids(self) -> list[str]:
         """Return the ids that ListGroups iterates over, a few at a time (see `listed`)."""
-        if self._closed or self.led is None or len(self._shards) < len(self.led):
-            raise CoordinatorLoadInProgress
-        return [group_id for shard in self._shards.values() for group_id in shard.group_ids()]
+        return [group_id for shard in self._loaded_shards() for group_id in shard.group_ids()]
 
     def listed(self, group_id: str) -> ListedGroup | None:
         """Return the entry of one group in ListGroups; None when the group no longer exists."""
@@ -344,6 +342,16 @@ class GroupCoordinator(GroupEngine):
         """Return the topics that a group reads or has read."""
         shard = self._shards.get(self._journal.partition_of(group_id))
         return set() if shard is None else group_details.topics_of(shard, group_id)
+
+    def readers_of(self, topic: str) -> Iterator[list[str]]:
+        """Yield the groups that read or have read a topic, a few at a time; groups may change meanwhile."""
+        return (group_details.readers_of(shard, topic) for shard in self._loaded_shards())
+
+    def _loaded_shards(self) -> list[Shard]:
+        """Return the shards of all groups. CoordinatorLoadInProgress while some are not loaded."""
+        if self._closed or self.led is None or len(self._shards) < len(self.led):
+            raise CoordinatorLoadInProgress
+        return list(self._shards.values())
 
     def details(self, group_id: str, name_of: NameOf) -> group_details.GroupDetails:
         """Return everything about one group. `name_of` maps topic ids to names."""

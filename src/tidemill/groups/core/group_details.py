@@ -84,6 +84,11 @@ def topics_of(shard: Shard, group_id: str) -> set[str]:
     return found
 
 
+def readers_of(shard: Shard, topic: str) -> list[str]:
+    """Return the ids of the groups that read or have read a topic."""
+    return [group_id for group_id in shard.group_ids() if topic in topics_of(shard, group_id)]
+
+
 def details_of(shard: Shard, group_id: str, name_of: NameOf) -> GroupDetails:
     """Return everything about one group; GroupIdNotFound when it does not exist."""
     summary = summary_of(shard, group_id)

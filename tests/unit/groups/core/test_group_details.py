@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from tests.support.group_stage import Stage
 
-from tidemill.groups.core.group_details import details_of, summary_of, topics_of
+from tidemill.groups.core.group_details import details_of, readers_of, summary_of, topics_of
 from tidemill.groups.core.messages import GroupStep
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.groups.core.overview import NameOf
@@ -39,6 +39,8 @@ def test_a_classic_group_shows_generation_leader_and_assignments() -> None:
     assert (member.topics, member.assigned, member.target) == (("t", "u"), {"t": [0, 1]}, {"t": [0, 1]})
     assert details.offsets[TopicPartition("t", 0)].offset == 7
     assert topics_of(stage.shard, "g") == {"t", "u"}
+    assert (readers_of(stage.shard, "t"), readers_of(stage.shard, "u")) == (["g"], ["g"])
+    assert readers_of(stage.shard, "v") == []
 
 
 def test_members_that_are_no_consumers_and_damaged_assignments_have_no_topics() -> None:

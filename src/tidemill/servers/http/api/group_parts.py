@@ -51,12 +51,14 @@ def describes_topics(rights: ClientRights) -> Callable[[str], bool]:
     return cache(lambda topic: rights.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic))
 
 
-async def visible_groups(broker: BrokerNode, rights: ClientRights, turns: LoopTurns) -> list[GroupSummary]:
-    """The groups of this broker that a client may describe. CoordinatorLoadInProgress while not all are loaded."""
+async def visible_groups(
+    broker: BrokerNode, rights: ClientRights, turns: LoopTurns, group_ids: Iterable[str]
+) -> list[GroupSummary]:
+    """Those of some groups of this broker that a client may describe."""
     sees_all = rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     return [
         summary
-        async for group_id in turns.over(broker.groups.group_ids())
+        async for group_id in turns.over(group_ids)
         if (sees_all or rights.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id))
         and (summary := broker.groups.summary(group_id)) is not None
     ]
@@ -77,7 +79,7 @@ async def _groups_here(broker: BrokerNode, rights: ClientRights, asked: GroupsQu
     known = await broker.group_lag.all(LAG_WAIT_S)
     lags = await totals(known, rights, turns)
     try:
-        visible = await visible_groups(broker, rights, turns)
+        visible = await visible_groups(broker, rights, turns, broker.groups.group_ids())
     except CoordinatorLoadInProgress:
         return GroupsPart(groups=[], total=0, states={}, is_loading=True)
     found = [each for each in visible if asked.search in each.group_id and asked.type in ("", each.kind)]
@@ -139,14 +141,11 @@ async def _topic_groups_here(broker: BrokerNode, rights: ClientRights, asked: To
     turns = LoopTurns()
     known = await broker.group_lag.all(LAG_WAIT_S)
     try:
-        visible = await visible_groups(broker, rights, turns)
+        readers = [each async for some in turns.over(broker.groups.readers_of(asked.topic)) for each in some]
     except CoordinatorLoadInProgress:
-        visible = []
-    rows = []
-    async for each in turns.over(visible):
-        if asked.search in each.group_id and asked.topic in broker.groups.topics_of(each.group_id):
-            lag = known.by_pair.get((each.group_id, asked.topic))
-            rows.append(_topic_row(broker, each, lag))
+        readers = []
+    found = await visible_groups(broker, rights, turns, [each for each in readers if asked.search in each])
+    rows = [_topic_row(broker, each, known.by_pair.get((each.group_id, asked.topic))) for each in found]
     return TopicGroupsPart(groups=largest(rows), total=len(rows))
 
 
