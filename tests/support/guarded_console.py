@@ -46,13 +46,14 @@ class GuardedConsole:
             "sasl.password": PASSWORD,
         }
         self.admin = AdminClient(self.kafka)
+        self._client = httpx.Client(timeout=WAIT_S)
 
     def ask(self, name: str, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         """Send one request with the login of a user; without a name, with none."""
         if body is not None:
             options["json"] = body
         login = (name, PASSWORD) if name else None
-        return httpx.request(method, f"{self.http}{path}", auth=login, timeout=WAIT_S, **options)
+        return self._client.request(method, f"{self.http}{path}", auth=login, **options)
 
     def good(self, name: str, method: str, path: str, body: Any = None) -> Any:
         """The document of a request that must be allowed."""
@@ -85,6 +86,7 @@ class GuardedConsole:
 
     def stop(self) -> None:
         """Stop the broker."""
+        self._client.close()
         self._child.stop()
         self._log.close()
 

@@ -1,6 +1,6 @@
 """A valid request for every route of the HTTP server, and the resources that the requests name.
 
-A route that changes something must have a row here; another one gets its path with a name that does not exist.
+A route with another method than GET must have a row here. Another one gets its path with the names below.
 """
 
 import re
@@ -118,7 +118,10 @@ REQUESTS: dict[str, RouteRequest] = {
         "/api/v1/quotas", {"entity": {"user": VICTIM}, "quotas": {"consumer_byte_rate": 99}}
     ),
     "POST /api/v1/quotas/removals": RouteRequest("/api/v1/quotas/removals", {"entity": {"user": "payroll-doomed"}}),
-    "POST /api/sql": RouteRequest("/api/sql", {"sql": f"SELECT * FROM messages WHERE topic = '{TOPIC}'"}),
+    "POST /api/v1/sql": RouteRequest("/api/v1/sql", {"query": f"SELECT * FROM messages WHERE topic = '{TOPIC}'"}),
+    "POST /sql/chart": RouteRequest(
+        "/sql/chart", {"kind": "bar", "label_name": "x", "labels": ["a"], "value_name": "y", "values": [1]}
+    ),
 }
 NAMES = {"topic": TOPIC, "name": TIMELINE, "broker": "0", "partition": "0", "offset": "0"}
 

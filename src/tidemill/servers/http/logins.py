@@ -31,6 +31,8 @@ NEEDS_LOGIN = (
     "this server requires a login: send a user and a password (Basic) or a token (Bearer), or open /login in a browser"
 )
 NEEDS_CERTIFICATE = "this server requires a client certificate"
+CHANGED = "changed"
+"""Equals the credentials of no user."""
 LOGIN_FORM, SESSION_FORM = "login", "session"
 """The purposes of form tokens."""
 
@@ -42,6 +44,8 @@ class HttpClient(NamedTuple):
     session_id: str | None = None
     expires_ms: int | None = None
     """The end of the login by the wall clock; None if it has none, or if it is that of the session."""
+    credentials: object = None
+    """Those of the user at the login, if it was by a password without a session."""
 
     @property
     def has_logged_in(self) -> bool:
@@ -98,8 +102,7 @@ class HttpLogins:
         if self.accepts_passwords:
             authorization = _single(scope, AUTHORIZATION)
             if authorization is not None:
-                found = await self._security.request_login.user(authorization, host, HTTP)
-                return HttpClient(ClientRights(self._security, found.principal, host), None, found.expires_ms)
+                return await self._client_of_header(authorization, host)
             session_id = self._session_id(scope)
             if session_id is not None and (name := self._session_user(session_id)) is not None:
                 return HttpClient(ClientRights(self._security, user(name), host), session_id)
@@ -158,6 +161,9 @@ class HttpLogins:
         """Whether the login of a client has ended since its request."""
         if client.expires_ms is not None and now_ms >= client.expires_ms:
             return True
+        if client.credentials is not None:
+            record = self._security.users.find(client.rights.principal.name)
+            return record is None or record.credentials != client.credentials
         if client.session_id is None:
             return False
         session = self._sessions.find(client.session_id, self._steady_s())
@@ -166,6 +172,16 @@ class HttpLogins:
     def sweep(self) -> None:
         """Forget the sessions that are over."""
         self._sessions.sweep(self._steady_s())
+
+    async def _client_of_header(self, authorization: str, host: str) -> HttpClient:
+        users = self._security.users
+        version = users.version
+        found = await self._security.request_login.user(authorization, host, HTTP)
+        record = users.find(found.principal.name) if found.expires_ms is None else None
+        credentials: object = None if record is None else record.credentials
+        if version != users.version:
+            credentials = CHANGED  # perhaps those of this user, during the login: what lasts longer ends at once
+        return HttpClient(ClientRights(self._security, found.principal, host), None, found.expires_ms, credentials)
 
     def _client(self, principal: Principal, host: str) -> HttpClient:
         return HttpClient(ClientRights(self._security, principal, host))

@@ -5,6 +5,7 @@ sequence of percent-encoded segments before a route is looked up, so a name is a
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -13,7 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidemill.security.client_rights import ClientRights
+from tidemill.security.core.resources import CLUSTER_NAME
 from tidemill.servers.http.api.api_problem import ApiProblem
+from tidemill.servers.http.core.route_access import RouteRight
 from tidemill.servers.http.logins import HttpClient
 
 BODY_BYTES_MAX = 512 * 1024
@@ -29,18 +32,26 @@ B = TypeVar("B")
 class ApiCall(Generic[Q, B]):
     """One request. `query` and `body` are of the classes that the row of the route names; None without one."""
 
-    __slots__ = ("body", "client", "query", "request")
+    __slots__ = ("_required", "body", "client", "query", "request")
 
-    def __init__(self, request: Request, client: HttpClient, query: Q, body: B) -> None:
+    def __init__(
+        self, request: Request, client: HttpClient, query: Q, body: B, required: Sequence[RouteRight] = ()
+    ) -> None:
         self.request = request
         self.client = client
         self.query = query
         self.body = body
+        self._required = required
 
     @property
     def rights(self) -> ClientRights:
         """What the client may do."""
         return self.client.rights
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the client still has the rights on the cluster that its route requires."""
+        return all(self.rights.allows(each.operation, each.resource_type, CLUSTER_NAME) for each in self._required)
 
     def name(self, parameter: str = "name") -> str:
         """A part of the path, decoded."""

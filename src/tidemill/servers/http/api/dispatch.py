@@ -43,7 +43,7 @@ async def decoded_call(
     shapes = access.shapes
     query = decode_query(request, None if shapes is None else shapes.query)
     body = None if shapes is None or shapes.body is None else await decode_body(request, shapes.body)
-    return ApiCall(request, client, query, body)
+    return ApiCall(request, client, query, body, [each for each in access.rights if each.is_required])
 
 
 def _answer(found: Any) -> Response:

@@ -2,7 +2,8 @@
 
 A handler returns `context.streams.open(call, documents)`, where `documents` is an async generator. The next document is
 taken when the client has read the last one, so nothing is kept for a client that reads slowly; one that does not read
-is cut by `BoundedProtocol`. A stream ends after a time, when the login of its client ends, and when the server closes.
+is cut by `BoundedProtocol`. A stream ends after a time, when the login of its client ends, when the client loses a
+right that the route requires, and when the server closes. No document is sent after that.
 The client then connects again, and its login and its rights are checked again.
 """
 
@@ -51,24 +52,28 @@ class EventStreams:
         key = (call.rights.principal, call.rights.host)
         if self._open[key] >= CLIENT_STREAMS_MAX or self._open.total() >= STREAMS_MAX:
             raise ApiProblem(429, f"{self._open[key]} live views of this client are open; close one, then try again")
-        return _EventStream(self, call.client, documents)
+        return _EventStream(self, call, documents)
+
+    def has_ended(self, call: ApiCall[Any, Any]) -> bool:
+        """Whether the login of a client has ended since its request, or a right that the route requires."""
+        return self._is_over(call.client) or not call.is_allowed
 
     def close(self) -> None:
         """End all streams."""
         self._closing.set()
 
-    async def serve(self, client: HttpClient, documents: Documents, receive: Receive, send: Send) -> None:
+    async def serve(self, call: ApiCall[Any, Any], documents: Documents, receive: Receive, send: Send) -> None:
         """Send documents until the stream ends."""
-        key = (client.rights.principal, client.rights.host)
+        key = (call.rights.principal, call.rights.host)
         self._open[key] += 1
         ends = [asyncio.ensure_future(self._closing.wait()), asyncio.ensure_future(_disconnected(receive))]
         upcoming = asyncio.ensure_future(anext(documents))
         try:
             until = asyncio.get_running_loop().time() + STREAM_S
             await _write(send, BEGIN)
-            while asyncio.get_running_loop().time() < until and not self._is_over(client):
+            while asyncio.get_running_loop().time() < until and not self.has_ended(call):
                 await asyncio.wait([upcoming, *ends], timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
-                if any(each.done() for each in ends):
+                if any(each.done() for each in ends) or self.has_ended(call):
                     break
                 if not upcoming.done():
                     await _write(send, HEARTBEAT)
@@ -95,18 +100,18 @@ class EventStreams:
 class _EventStream(Response):
     media_type = "text/event-stream"
 
-    def __init__(self, streams: EventStreams, client: HttpClient, documents: Documents) -> None:
+    def __init__(self, streams: EventStreams, call: ApiCall[Any, Any], documents: Documents) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams
-        self._client = client
+        self._call = call
         self._documents = documents
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the head, then documents."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
-            await self._streams.serve(self._client, self._documents, receive, send)
+            await self._streams.serve(self._call, self._documents, receive, send)
         with suppress(OSError):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

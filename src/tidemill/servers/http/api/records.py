@@ -61,6 +61,7 @@ TAIL_BUSY_S = 2.0
 """The pause after a look for which there was no capacity, or no leader."""
 EXPORTS_MAX = 4
 """Downloads of all clients at the same time."""
+LOGIN_ENDED = "the login has ended during the download; log in, and download from the last offset on"
 JSON_LINES = "application/x-ndjson"
 BINARY = "application/octet-stream"
 OFFSET_CHARS_MAX = 19
@@ -155,18 +156,21 @@ async def export_records(context: ApiContext, call: ApiCall[RecordExportQuery, N
     first = await _asked(context, call.rights, export.read)
     if _ExportResponse.running >= EXPORTS_MAX:
         raise ApiProblem(429, f"{EXPORTS_MAX} downloads are running; wait for one of them, then try again")
-    return _ExportResponse(_exported(context, call.rights, export, first), f"{_file_name(reading.topic)}.jsonl")
+    return _ExportResponse(_exported(context, call, export, first), f"{_file_name(reading.topic)}.jsonl")
 
 
 async def _exported(
-    context: ApiContext, rights: ClientRights, export: RecordExport, first: list[RecordLine] | None
+    context: ApiContext, call: ApiCall[Any, Any], export: RecordExport, first: list[RecordLine] | None
 ) -> AsyncIterator[bytes]:
     lines = first
     while lines is not None:
+        if context.streams.has_ended(call):
+            yield msgspec.json.encode(Problem(error=LOGIN_ENDED)) + b"\n"
+            return
         if lines:
             yield await asyncio.to_thread(msgspec.json.Encoder().encode_lines, lines)
         try:
-            lines = await context.as_client(rights, export.read)
+            lines = await context.as_client(call.rights, export.read)
         except ApiProblem as error:
             if error.status != 429:
                 raise

@@ -26,6 +26,7 @@ class Visitor:
         self.received: list[bytes] = []
         self.left = asyncio.Event()
         self.reads = asyncio.Event()
+        self.call = _Call(self.client)
         if reads:
             self.reads.set()
 
@@ -39,7 +40,7 @@ class Visitor:
             self.received.append(message["body"])
 
     async def watch(self, streams: EventStreams, documents: AsyncGenerator[Document, None]) -> None:
-        call = cast("ApiCall[None, None]", _Call(self.client))
+        call = cast("ApiCall[None, None]", self.call)
         await streams.open(call, documents)({"type": "http", "method": "GET"}, self.receive, self.send)
 
 
@@ -50,7 +51,7 @@ class _Rights:
 
 class _Call:
     def __init__(self, client: HttpClient) -> None:
-        self.client, self.rights = client, client.rights
+        self.client, self.rights, self.is_allowed = client, client.rights, True
 
 
 def never(_: HttpClient) -> bool:
@@ -125,6 +126,27 @@ async def test_a_login_that_ends_ends_its_stream() -> None:
     is_over.set()
     await asyncio.sleep(HEARTBEAT_S)
     assert watching.done()
+
+
+async def test_a_client_that_loses_a_right_loses_its_stream() -> None:
+    visitor = Visitor()
+    watching = asyncio.create_task(visitor.watch(EventStreams(never), silence()))
+    await asyncio.sleep(35)
+    visitor.call.is_allowed = False
+    await asyncio.sleep(HEARTBEAT_S)
+    assert watching.done()
+
+
+async def test_no_document_is_sent_after_the_end_of_the_login() -> None:
+    visitor, is_over = Visitor(), asyncio.Event()
+    watching = asyncio.create_task(
+        visitor.watch(EventStreams(lambda _: is_over.is_set()), texts("before", "after", every_s=4))
+    )
+    await asyncio.sleep(5)
+    is_over.set()
+    await watching
+    assert data("before")[0] in visitor.received
+    assert data("after")[0] not in visitor.received
 
 
 async def test_a_client_that_does_not_read_holds_back_the_source() -> None:
