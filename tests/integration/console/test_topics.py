@@ -79,7 +79,10 @@ def test_internal_topics_are_hidden_until_they_are_wanted(broker: Broker, client
     read_some(broker.bootstrap_servers, "readers", "read", 2)
     assert "__consumer_offsets" not in names(client, rows=500)
     assert "__consumer_offsets" in names(client, rows=500, internal=True)
-    assert "The brokers keep their own state" in page(client, "/topics/__consumer_offsets")
+    text = page(client, "/topics/__consumer_offsets/partitions")
+    assert "The brokers keep their own state" in text
+    for dialog in ("delete-topic", "add-partitions", "delete-records"):
+        assert f'"{dialog}"' not in text
 
 
 def test_a_topic_is_created_with_settings(client: httpx.Client) -> None:

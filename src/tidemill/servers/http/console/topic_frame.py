@@ -17,7 +17,10 @@ from tidemill.servers.http.core.topic_health import TopicHealth, health_of_topic
 
 @dataclass(frozen=True, slots=True)
 class TopicFrame:
-    """One topic, as the client may see it. A read-only console allows no change."""
+    """One topic, as the client may see it.
+
+    A read-only console allows no change. Of an internal topic only settings can be changed.
+    """
 
     name: str
     base: str
@@ -43,7 +46,7 @@ def topic_frame(context: ApiContext, call: ApiCall[Any, Any]) -> TopicFrame:
     def may(operation: Operation) -> bool:
         return call.rights.allows(operation, ResourceType.TOPIC, topic.name)
 
-    changes = not context.is_readonly
+    may_change = not context.is_readonly and not topic.internal
     return TopicFrame(
         name=topic.name,
         base=f"/topics/{segment(topic.name)}",
@@ -53,9 +56,9 @@ def topic_frame(context: ApiContext, call: ApiCall[Any, Any]) -> TopicFrame:
         replicas=max(len(each.replicas) for each in topic.partitions),
         health=health_of_topic(topic),
         may_read=may(Operation.READ),
-        may_write=changes and may(Operation.WRITE),
-        may_alter=changes and may(Operation.ALTER),
-        may_delete=changes and may(Operation.DELETE),
+        may_write=may_change and may(Operation.WRITE),
+        may_alter=may_change and may(Operation.ALTER),
+        may_delete=may_change and may(Operation.DELETE),
         sees_settings=may(Operation.DESCRIBE_CONFIGS),
-        may_alter_settings=changes and may(Operation.ALTER_CONFIGS),
+        may_alter_settings=not context.is_readonly and may(Operation.ALTER_CONFIGS),
     )
