@@ -7,11 +7,19 @@ import json
 import logging
 import os
 import sys
+import time
+import traceback
 from typing import Any, TextIO
 
 import structlog
 from structlog.typing import ExcInfo
 
+from tidemill.broker.recent_log import RecentLog
+
+RECENT = RecentLog()
+"""The newest warnings and errors of this process."""
+_KEPT = frozenset({"warning", "error", "critical"})
+_SHOWN_APART = frozenset({"level", "logger", "event", "exc_info"})
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -21,6 +29,7 @@ def configure(level: str, style: str) -> None:
     shared: list[Any] = [
         structlog.processors.add_log_level,
         _add_name,
+        _keep,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
         structlog.processors.format_exc_info if not human else _unchanged,
     ]
@@ -68,6 +77,25 @@ class _Lines:
 def _add_name(logger: _Lines, _: str, event: Any) -> Any:
     event["logger"] = logger.name
     return event
+
+
+def _keep(_: Any, __: str, event: Any) -> Any:
+    """Keep warnings and errors for the console."""
+    if event["level"] in _KEPT:
+        fields = {name: value for name, value in event.items() if name not in _SHOWN_APART}
+        now_ms = int(time.time() * 1000)
+        text = _traceback_text(event.get("exc_info"))
+        RECENT.add(now_ms, event["level"], event["logger"], str(event.get("event", "")), fields, text)
+    return event
+
+
+def _traceback_text(error: Any) -> str:
+    """The traceback of an event's `exc_info`, without local variables: they may be passwords and records."""
+    if error is True:
+        error = sys.exc_info()[1]
+    if isinstance(error, tuple):
+        error = error[1]
+    return "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
 
 
 def _pretty(text: TextIO, error: ExcInfo) -> None:

@@ -23,6 +23,7 @@ from uuid import uuid4
 import structlog
 
 from tidemill import __version__
+from tidemill.app import logs
 from tidemill.app.broker_wiring import make_broker
 from tidemill.app.certificate_watch import CertificateWatch
 from tidemill.app.clock_watch import open_watch
@@ -291,7 +292,16 @@ class Node:
         belong = partial(self._belong, coordination, directory)
         times = self._times
         return BrokerEnvironment(
-            coordination, store, times.now_ms, uuid4, directory.id, times.steady_ms, belong, watch, self._tracer
+            coordination,
+            store,
+            times.now_ms,
+            uuid4,
+            directory.id,
+            times.steady_ms,
+            belong,
+            watch,
+            self._tracer,
+            logs.RECENT,
         )
 
     async def _belong(self, coordination: Coordination, directory: DataDirectory, cluster_id: str) -> None:

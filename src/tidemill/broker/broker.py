@@ -34,6 +34,7 @@ from tidemill.broker.identity import ProducerIds
 from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.partitions import Partitions, PartitionStore
+from tidemill.broker.recent_log import RecentLog
 from tidemill.broker.scheduling_metrics import scheduled_readings
 from tidemill.broker.timeline_metrics import timeline_readings
 from tidemill.broker.topics import Topics
@@ -91,6 +92,8 @@ class BrokerEnvironment:
     """Whether the wall clock is trusted; without a watch it always is."""
     tracer: BrokerTracer | None = None
     """Records traces; None: the broker does not."""
+    recent_log: RecentLog | None = None
+    """The newest warnings and errors; None: they are not kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from tidemill.app import logs
+from tidemill.broker.recent_log import RecentLog
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,34 @@ def test_errors_carry_their_traceback(capsys: pytest.CaptureFixture[str]) -> Non
     found = lines(capsys)
     assert [line["event"] for line in found] == ["it failed", "theirs too"]
     assert all("the reason" in str(line["exception"]) for line in found)
+
+
+@pytest.mark.parametrize("style", ["json", "human"])
+def test_warnings_and_errors_are_kept_for_the_console(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    kept = RecentLog()
+    monkeypatch.setattr(logs, "RECENT", kept)
+    logs.configure("debug", style)
+    logs.forward_libraries()
+    logger = structlog.get_logger("tidemill.test")
+    logger.debug("quiet")
+    logger.info("quiet")
+    logger.warning("slow", client_id="<script>", bytes=3)
+    try:
+        int("the reason")
+    except ValueError:
+        secret = "a local variable"  # noqa: F841 -- must not be kept
+        logger.exception("failed", topic="orders")
+    logging.getLogger("library").warning("number %d", 7)
+    capsys.readouterr()
+    library, failed, slow = kept.newest()
+    assert (slow.text.level, slow.text.logger, slow.text.event) == ("warning", "tidemill.test", "slow")
+    assert slow.text.fields == (("client_id", "<script>"), ("bytes", "3"))
+    assert (failed.text.level, failed.text.fields) == ("error", (("topic", "orders"),))
+    assert failed.text.traceback.rstrip().endswith("ValueError: invalid literal for int() with base 10: 'the reason'")
+    assert "a local variable" not in failed.text.traceback
+    assert (library.text.logger, library.text.event) == ("library", "number 7")
 
 
 def test_people_get_words(capsys: pytest.CaptureFixture[str]) -> None:
