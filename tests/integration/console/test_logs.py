@@ -50,7 +50,7 @@ def test_events_are_selected_by_level_search_time_and_page(broker: Broker, warn:
     for _ in range(3):
         warn.warning("selected_slow", topic="orders", client_id="Mailer")
     warn.error("selected_failed", topic="payments")
-    mine = {"search": "selected_"}
+    mine: dict[str, Any] = {"search": "selected_"}
     found = get(broker.http, **mine).json()
     assert listed(broker.http, **mine) == [("selected_failed", 1), ("selected_slow", 3)]
     assert (found["total"], found["warnings"], found["errors"]) == (2, 1, 1)
@@ -72,14 +72,14 @@ def test_events_are_selected_by_level_search_time_and_page(broker: Broker, warn:
 
 def test_the_page_shows_events_as_text(broker: Broker, warn: Any) -> None:
     try:
-        {}[HOSTILE]
-    except KeyError:
+        int(HOSTILE)
+    except ValueError:
         warn.exception("request_failed", client_id=HOSTILE)
     page = get(broker.http, "/logs", search="request_failed", level="error")
     assert page.status_code == 200
     assert "<script>alert" not in page.text
     assert page.text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 2
-    assert "KeyError" in page.text
+    assert "ValueError" in page.text
     assert "No event matches" in get(broker.http, "/logs", search="no such event").text
 
 

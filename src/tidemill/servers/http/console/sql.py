@@ -37,8 +37,8 @@ async def sql_page(context: ApiContext, call: ApiCall[SqlPageQuery, None]) -> Pa
 
 async def sql_chart(_: ApiContext, call: ApiCall[None, ChartRequest]) -> Response:
     """`POST /sql/chart`: two columns that a script sends back."""
+    check_any_right(call.rights)
     try:
-        check_any_right(call.rights)
         return HTMLResponse(chart_of(call.body), headers=PAGE_HEADERS)
     except ApiProblem as error:
         return JSONResponse({"error": str(error)}, status_code=error.status)
