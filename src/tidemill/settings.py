@@ -180,7 +180,7 @@ def _folder(text: str) -> Path:
 
 def _timelines(text: str) -> str:
     """Check the URL of a timeline engine. A SQLite URL may name a file."""
-    url = _engine("sqlite", "memory", "postgresql", "postgres")(text)
+    url = _engine("sqlite", "memory", "replicated", "postgresql", "postgres")(text)
     if url.startswith("sqlite:") and (path := url.removeprefix("sqlite:").removeprefix("//")):
         _folder(path)
     return url
@@ -244,7 +244,7 @@ ROWS = (
         "timelines",
         "sqlite:",
         _timelines,
-        "Storage of timelines: sqlite:, memory: or postgresql://...",
+        "Storage of timelines: sqlite:, replicated: (on the brokers of a cluster), memory: or postgresql://...",
     ),
     Row("log-level", "info", _one_of(*LOG_LEVELS), "Lowest level that is logged."),
     Row(

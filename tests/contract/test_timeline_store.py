@@ -1,4 +1,4 @@
-"""One contract for all timeline stores: memory, SQLite, and a real PostgreSQL."""
+"""One contract for all timeline stores: memory, SQLite, a replicated journal, and a real PostgreSQL."""
 
 import asyncio
 import random
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.replicated_timelines import JournalWorld
 
 from tidemill.timelines.core import backlog, errors
 from tidemill.timelines.core.backlog import EMPTY, WINDOWS_MS, Backlog
@@ -56,7 +57,9 @@ Opening = Callable[[], AbstractAsyncContextManager[TimelineStore]]
 NOW = 1_000_000
 
 
-@pytest.fixture(params=["memory", "measured", "sqlite", "postgres", "postgres-sorted"])
+@pytest.fixture(
+    params=["memory", "measured", "sqlite", "replicated", "replicated-apart", "postgres", "postgres-sorted"]
+)
 def opening(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opening:
     url = request.getfixturevalue("postgres").new_database() if request.param.startswith("postgres") else ""
     for name, value in {"FRESH_MIN": 1, "FRESH_PER_PAGE": 0, "NEAR_MS": -1, "STEP_ROWS": 7}.items():
@@ -70,6 +73,12 @@ def opening(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
             return MeasuredTimelineStore(MemoryTimelineStore(), "memory")
         if request.param == "sqlite":
             return await open_sqlite(tmp_path / "timelines.db")
+        if request.param == "replicated":
+            return await JournalWorld(tmp_path, 1).start(1)
+        if request.param == "replicated-apart":  # the calls are made on a broker that does not lead
+            world = JournalWorld(tmp_path, 1)
+            await world.start(1)
+            return await world.start(2)
         store = await open_postgres(url)
         return store if request.param == "postgres" else always_sorted(store, monkeypatch)
 

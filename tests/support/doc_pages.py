@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 ANYTHING = "..."
 SPARK_PAGES = {"docs/guides/pipelines.md", "docs/start/first-pipeline.md"}
 """Pages whose commands need Spark: tests/integration/spark/test_pages.py runs them on the shared session."""
-CLUSTER_PAGES = {"docs/guides/cluster.md"}
+CLUSTER_PAGES = {"docs/guides/cluster.md", "docs/guides/replicated-timelines.md"}
 """Pages whose commands need several brokers: tests/integration/cluster/test_pages.py runs them."""
 TABLE_PAGES = {"docs/guides/clickhouse.md"}
 """Pages whose commands need ClickHouse servers: tests/integration/test_clickhouse_servers.py runs them."""

@@ -77,20 +77,24 @@ async def open_timelines(settings: Settings) -> TimelineStore:
         return await _open_postgres(url)
     path = timelines_file(settings)
     if path is None:
-        raise InvalidConfig(f"--timelines {shown(url)} is not supported; use sqlite:, memory: or postgresql://...")
+        raise InvalidConfig(
+            f"--timelines {shown(url)} is not supported; use sqlite:, memory:, replicated: or postgresql://..."
+        )
     return await open_store(path)
 
 
 def timelines_engine(settings: Settings) -> str:
     """The name of the engine of the timelines, for metrics."""
     kind = settings.timelines.partition(":")[0]
-    return {"memory": "memory", "postgresql": "postgres", "postgres": "postgres"}.get(kind, "sqlite")
+    return {"memory": "memory", "replicated": "replicated", "postgresql": "postgres", "postgres": "postgres"}.get(
+        kind, "sqlite"
+    )
 
 
 def timelines_file(settings: Settings) -> Path | None:
     """The SQLite file of the timelines. None when another engine stores them."""
     url = settings.timelines
-    if url.startswith(("memory:", "postgresql:", "postgres:")):
+    if url.startswith(("memory:", "replicated:", "postgresql:", "postgres:")):
         return None
     path = url.removeprefix("sqlite:").removeprefix("//")
     return (Path(path) if path else settings.data_dir / TIMELINES).absolute()

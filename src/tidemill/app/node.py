@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 TIMELINES_FREE_BYTES_MIN = 1 << 20
 """With less free space than this, a full disk is the assumed reason when the timelines file cannot be opened."""
 GRPC_SERVER = "tidemill.servers.grpc.server"
+REPLICATED_MODULE = "tidemill.app.replicated_timelines"
 OTLP_MODULE = "tidemill.app.otlp.exporter"
 GROUP_TABLES = "tidemill.broker.group_tables"
 
@@ -389,6 +390,10 @@ class Node:
 
     async def _open_timeline_store(self, broker: BrokerNode, file: Path | None) -> TimelineStore:
         """Open the timelines; SQLite needs free space for it, so a full disk gets the reserved space of the broker."""
+        if self.settings.timelines.startswith("replicated:"):
+            module = await asyncio.to_thread(import_module, REPLICATED_MODULE)
+            replicated: TimelineStore = await module.open_replicated(self.settings, broker)
+            return replicated
         try:
             return await open_timelines(self.settings)
         except StoreUnavailable as error:

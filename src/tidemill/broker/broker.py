@@ -174,6 +174,8 @@ class BrokerNode:
     cluster_secret: bytes = b""
     timelines: Dispatcher | None = None
     scheduler: Scheduler | None = None
+    answer_timeline_calls: Callable[[bytes], Awaitable[bytes]] | None = None
+    """Answers calls of other brokers about the partitions of replicated timelines that this broker leads."""
     certificates: tuple[CertificateNote, ...] = ()
     """The certificates that need attention, as of the last daily look."""
     certificate_expiries: Mapping[str, datetime] = field(default_factory=dict)

@@ -63,6 +63,9 @@ def up(
     session_ttl_ms: Annotated[
         int, typer.Option(min=100, help="Time until the session of a lost broker expires.")
     ] = 6000,
+    timelines: Annotated[
+        str, typer.Option(help="Storage of timelines of every broker: sqlite: or replicated:.")
+    ] = "sqlite:",
 ) -> None:
     """Start etcd and several brokers on this machine, to try a cluster. Ctrl-C stops everything.
 
@@ -73,7 +76,7 @@ def up(
     """
     from tidemill.cli.cluster_up import run
 
-    run(brokers, data_dir, kafka_port, session_ttl_ms)
+    run(brokers, data_dir, kafka_port, session_ttl_ms, timelines)
 
 
 @app.command()

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -85,7 +85,7 @@ class Process:
         return lines[-1][:300] if lines else "the log is empty"
 
 
-def run(brokers: int, data_dir: Path, kafka_port: int, session_ttl_ms: int) -> None:
+def run(brokers: int, data_dir: Path, kafka_port: int, session_ttl_ms: int, timelines: str) -> None:
     """Start everything, restart brokers that end, and stop everything at a signal."""
     program = shutil.which("etcd")
     if program is None:
@@ -93,7 +93,8 @@ def run(brokers: int, data_dir: Path, kafka_port: int, session_ttl_ms: int) -> N
     data_dir.mkdir(parents=True, exist_ok=True)
     ports = _ports(data_dir)
     etcd = _etcd(program, data_dir, ports)
-    nodes = [_broker(number, data_dir, ports["client"], kafka_port, session_ttl_ms) for number in range(1, brokers + 1)]
+    flags = {"session-ttl-ms": str(session_ttl_ms), "timelines": timelines}
+    nodes = [_broker(number, data_dir, ports["client"], kafka_port, flags) for number in range(1, brokers + 1)]
     stopping = _on_signal()
     try:
         etcd.start()
@@ -126,13 +127,13 @@ def _etcd(program: str, data_dir: Path, ports: dict[str, int]) -> Process:
     return Process("etcd", command, data_dir / "etcd.log")
 
 
-def _broker(number: int, data_dir: Path, etcd: int, kafka_port: int, session_ttl_ms: int) -> Process:
+def _broker(number: int, data_dir: Path, etcd: int, kafka_port: int, more: Mapping[str, str]) -> Process:
     listeners = {name: f"127.0.0.1:{_port(name, number, kafka_port)}" for name in DEFAULT_PORTS}
     flags = {
         "node-id": str(number),
         "data-dir": str((data_dir / f"broker-{number}").absolute()),
         "coordination": f"etcd://127.0.0.1:{etcd}",
-        "session-ttl-ms": str(session_ttl_ms),
+        **more,
         **listeners,
     }
     command = [sys.executable, "-P", "-m", "tidemill", "serve"]

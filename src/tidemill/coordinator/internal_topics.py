@@ -1,7 +1,7 @@
-"""The internal topics, which store groups, transactions and waiting records, with one journal each.
+"""The internal topics, which store groups, transactions, timelines and waiting records, with one journal each.
 
-They are compacted, and their number of partitions never changes. The first record creates a topic. In a cluster it is
-created when a client first asks for a coordinator, because its leaders must be known then.
+They are compacted, except that of timelines, and their number of partitions never changes. The first record creates a
+topic. In a cluster it is created when a client first asks for a coordinator, because its leaders must be known then.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from tidemill.coordinator.interface import OpenedPartitions, TopicAdmin
 from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TopicAlreadyExists
-from tidemill.model.topics import GROUP_OFFSETS, PIPELINES, TRANSACTION_STATE, WAITING, UnknownTopic
+from tidemill.model.topics import GROUP_OFFSETS, PIPELINES, TIMELINES, TRANSACTION_STATE, WAITING, UnknownTopic
 
 REPORTS_SEGMENT_BYTES = 16 * 1024 * 1024
 """Reports replace each other every few seconds, and only closed segments are compacted."""
@@ -51,6 +51,11 @@ def shapes(settings: BrokerSettings) -> Mapping[str, Shape]:
             settings.tidemill_waiting_topic_segment_bytes,
         ),
         PIPELINES: Shape(1, settings.offsets_topic_replication_factor, REPORTS_SEGMENT_BYTES),
+        TIMELINES: Shape(
+            settings.tidemill_timelines_topic_num_partitions,
+            settings.tidemill_timelines_topic_replication_factor,
+            settings.tidemill_timelines_topic_segment_bytes,
+        ),
     }
 
 
@@ -84,7 +89,7 @@ class InternalTopics:
 
         return TopicJournal(
             topic,
-            width=lambda: self._width(topic),
+            width=lambda: self.width(topic),
             create=create,
             leads=lambda index, epoch: self.leads(topic, index, epoch),
             find=lambda index: self._partitions.find(topic, index),
@@ -111,7 +116,7 @@ class InternalTopics:
         if known is not None:
             mine = (info for info in known.partitions if info.leader == self._node_id)
             return {info.index: info.leader_epoch for info in mine if self.leads(topic, info.index)}
-        return {} if self._shared else dict.fromkeys(range(self._width(topic)), 0)
+        return {} if self._shared else dict.fromkeys(range(self.width(topic)), 0)
 
     def leads(self, topic: str, index: int, epoch: int | None = None) -> bool:
         """Whether this broker leads a partition. The image alone may be stale while coordination is unreachable.
@@ -125,6 +130,11 @@ class InternalTopics:
             return not self._shared and topic not in self._topics.image.by_name
         return partition.leads and (not self._shared or epoch is None or partition.leader_epoch == epoch)
 
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic; None while it does not exist."""
+        known = self._topics.image.by_name.get(topic)
+        return None if known is None else str(known.topic_id)
+
     def leader_of(self, topic: str, index: int) -> int:
         """The leader of a partition; -1 when it has none."""
         known = self._topics.image.by_name.get(topic)
@@ -133,7 +143,8 @@ class InternalTopics:
         leader = known.partitions[index].leader
         return NO_BROKER if leader == self._node_id and not self.leads(topic, index) else leader
 
-    def _width(self, topic: str) -> int:
+    def width(self, topic: str) -> int:
+        """The number of partitions of a topic, now or after it is created."""
         known = self._topics.image.by_name.get(topic)
         return self._shapes[topic].partitions if known is None else len(known.partitions)
 
@@ -153,7 +164,9 @@ class InternalTopics:
             "segment.bytes": str(shape.segment_bytes),
             "compression.type": "producer",
         }
-        if topic == WAITING:  # waiting records were promised to producers; the broker cannot rebuild them
+        if topic == TIMELINES:  # its leaders trim it, after they have restated what is still needed
+            overrides |= {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+        if topic in {TIMELINES, WAITING}:  # messages were promised to producers; the broker cannot rebuild them
             overrides["min.insync.replicas"] = str(max(1, copies - 1))
         await self._topics.create(
             topic,

@@ -253,6 +253,34 @@ _OWN = (
         low=10,
     ),
     Setting(
+        "tidemill.timelines.committed",
+        SettingKind.BOOLEAN,
+        "true",
+        "Acknowledge calls of replicated timelines when all in-sync replicas have them, not only the leader.",
+    ),
+    Setting(
+        "tidemill.timelines.topic.num.partitions",
+        SettingKind.INT,
+        "4",
+        "Partitions of the journal of replicated timelines.",
+        low=1,
+        high=512,
+    ),
+    Setting(
+        "tidemill.timelines.topic.replication.factor",
+        SettingKind.INT,
+        "3",
+        "Replicas of the journal of replicated timelines, at most one per broker. All but one must have an entry.",
+        low=1,
+    ),
+    Setting(
+        "tidemill.timelines.topic.segment.bytes",
+        SettingKind.INT,
+        "16777216",
+        "Segment size of the journal of replicated timelines.",
+        low=1,
+    ),
+    Setting(
         "tidemill.waiting.topic.num.partitions",
         SettingKind.INT,
         "8",
@@ -383,6 +411,10 @@ class BrokerSettings:
     tidemill_sql_sandbox_required: bool
     tidemill_sql_timeout_ms: int
     tidemill_tend_interval_ms: int
+    tidemill_timelines_committed: bool
+    tidemill_timelines_topic_num_partitions: int
+    tidemill_timelines_topic_replication_factor: int
+    tidemill_timelines_topic_segment_bytes: int
     tidemill_waiting_topic_num_partitions: int
     tidemill_waiting_topic_replication_factor: int
     tidemill_waiting_topic_segment_bytes: int

@@ -13,9 +13,11 @@ TRANSACTION_STATE = "__transaction_state"
 WAITING = "__waiting"
 PIPELINES = "__pipelines"
 """The last report of each pipeline. Clients send reports to it, and the broker stores those that it accepts."""
+TIMELINES = "__timelines"
+"""What has changed in replicated timelines."""
 VITAL = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
 """The topics that the broker must write even when the disk is full."""
-INTERNAL = VITAL | {WAITING, PIPELINES}
+INTERNAL = VITAL | {WAITING, PIPELINES, TIMELINES}
 
 
 class TopicPartition(NamedTuple):

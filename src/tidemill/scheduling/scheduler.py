@@ -44,7 +44,7 @@ from tidemill.model.errors import (
     TidemillError,
     UnknownTopicOrPartition,
 )
-from tidemill.model.timeline_errors import TimelineDeleting, TimelineError, UnknownTimeline
+from tidemill.model.timeline_errors import StoreUnavailable, TimelineDeleting, TimelineError, UnknownTimeline
 from tidemill.model.topics import WAITING, TopicPartition
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.compact import compact_batch, empty_batch
@@ -148,8 +148,9 @@ class Scheduler:
 
     async def open(self) -> None:
         """Release the leases of the last process, and continue to deliver."""
+        may_recover = True
         for name in self._ready():
-            await self._recover(name)
+            may_recover = may_recover and await self._recovers(name)
             self._attach(name)
         if self._replicated_store is not None:
             await self._replicated_store.open()
@@ -476,6 +477,17 @@ class Scheduler:
         self._delivered.update(((topic, one.origin), None) for one in delivered if one.origin is not None)
         while len(self._delivered) > DELIVERED_MAX:
             self._delivered.popitem(last=False)
+
+    async def _recovers(self, name: str) -> bool:
+        """Recover; False while a shared store does not answer. The leases end anyway."""
+        try:
+            await self._recover(name)
+        except StoreUnavailable as error:
+            if not self._timelines.shared:
+                raise
+            log.warning("scheduled_recovery_skipped", topic=name.removeprefix(PREFIX), error=str(error))
+            return False
+        return True
 
     async def _recover(self, name: str) -> None:
         """End the leases of the last process at once; those that have already ended return by themselves."""

@@ -2,12 +2,12 @@
 
 Decisions are cached as bit sets of operations by principal, host and resource. A change of the ACLs drops the cache.
 Super users are not cached: they are asked for only when the ACLs do not allow an operation. Only they read the topics
-of scheduled records and of reports, because an ACL there would be one on every topic, whatever is denied on that.
+of scheduled records, timelines and reports: an ACL there would be one on every topic, whatever is denied on that.
 """
 
 from collections.abc import Callable, Iterable
 
-from tidemill.model.topics import PIPELINES, WAITING
+from tidemill.model.topics import PIPELINES, TIMELINES, WAITING
 from tidemill.security.core.acl_table import EVERY_OPERATION, AclTable, ResourceDecision
 from tidemill.security.core.acls import SUPPORTED_BITS, AclBinding
 from tidemill.security.core.principal import Principal
@@ -17,8 +17,8 @@ DECISIONS_MAX = 20_000
 """Cached decisions of one resource type; the cache is dropped when it is full."""
 CACHED_NAME_CHARS_MAX = 300
 """Longer names are decided each time, so that clients cannot fill the cache with them."""
-OF_EVERY_TOPIC = (WAITING, PIPELINES)
-"""The topics with scheduled records of every topic, and with reports of pipelines over every topic."""
+OF_EVERY_TOPIC = (WAITING, PIPELINES, TIMELINES)
+"""The topics with scheduled records and timed messages of all topics and timelines, and with reports of pipelines."""
 _READ = 1 << Operation.READ
 _SAMPLE_NAME = "hardcode"
 """Kafka's name for "a resource that no ACL names"."""

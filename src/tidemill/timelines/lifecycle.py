@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from tidemill.model.timeline_errors import BadSetting, TimelineError, UnknownTimeline
+from tidemill.model.timeline_errors import BadSetting, StoreUnavailable, TimelineError, UnknownTimeline
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.core.timeline import (
     Alter,
@@ -92,7 +92,12 @@ class Lifecycle:
         catalogue = await self._guard.ask_store(self._store.catalogue, reads=True)
         self.timelines = {one.name: one for one in catalogue.timelines}
         for timeline in catalogue.timelines:
-            await self._take_over(timeline)
+            try:
+                await self._take_over(timeline)
+            except StoreUnavailable as error:
+                if catalogue.now_ms is None:
+                    raise
+                log.warning("timeline_takeover_failed", timeline=timeline.name, error=str(error))  # refresh repeats it
         return catalogue.now_ms
 
     async def refresh(self) -> int | None:

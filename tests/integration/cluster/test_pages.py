@@ -40,6 +40,20 @@ def test_the_guide_does_what_it_says(
         assert done == ["kill", "sleep"]
 
 
+def test_the_guide_to_timelines_does_what_it_says(tmp_path: Path) -> None:
+    with running_brokers(racks=False, grpc="127.0.0.1:0", timelines="replicated:") as brokers:
+        reader = Reader(Cluster(brokers.bootstrap, str(brokers.servers[1]["grpc"])), tmp_path)
+        killed = False
+        for block in blocks(ROOT / "docs" / "guides" / "replicated-timelines.md"):
+            for command in commands(block) if block.kind == "console" else ():
+                if command.line.startswith("kill"):
+                    brokers.kill(VICTIM)
+                    killed = True
+                elif not command.line.startswith("tidemill cluster up"):
+                    reader.run_command(command.line, command.printed)
+        assert killed
+
+
 def _as_the_reader_does(word: str, brokers: Brokers, tidemill: CommandLine) -> None:
     """A broker is killed, and its session ends; it comes back, and is in sync again."""
     if word == "kill":

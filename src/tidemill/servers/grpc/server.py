@@ -7,8 +7,6 @@ stop. Importing gRPC takes longer than starting everything else, so the node imp
 import asyncio
 import errno
 import socket
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 import grpc.aio
 
@@ -16,39 +14,25 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.client.rpc import IN_USE
 from tidemill.cluster.core.registration import Endpoint
 from tidemill.model.listeners import GRPC, server_security
-from tidemill.model.security_settings import SecuritySettings
 from tidemill.model.topic_settings import INT32_MAX
 from tidemill.security.tls import HANDSHAKE_TIMEOUT_S
 from tidemill.servers.grpc.broker_service import BrokerService
 from tidemill.servers.grpc.call import SERVER_NAME
 from tidemill.servers.grpc.call_interceptor import CallInterceptor
+from tidemill.servers.grpc.channel_options import CHANNEL_OPTIONS
 from tidemill.servers.grpc.connection_count import connection_readings
+from tidemill.servers.grpc.credentials_loading import load_certificate
 from tidemill.servers.grpc.login import GrpcLogin
 from tidemill.servers.grpc.routing import Routes
+from tidemill.servers.grpc.timeline_peers import add_timeline_peers
 from tidemill.servers.grpc.timeline_relay import TimelineRelay
 from tidemill.servers.grpc.timeline_service import TimelineService
 from tidemill.wire.grpc import broker_pb2_grpc, timeline_pb2_grpc
 
-if TYPE_CHECKING:
-    from tidemill.servers.grpc.credentials import ServerCertificate
-
-CREDENTIALS_MODULE = "tidemill.servers.grpc.credentials"
-"""It takes 50 ms to load, and only TLS needs it."""
-MESSAGE_BYTES_MAX = 65 * 1024 * 1024
-"""The largest body that a timeline can allow, plus space for its other fields."""
-METADATA_BYTES_MAX = 32 * 1024
-"""Space for a login by a large token."""
 STREAMS_PER_CONNECTION_MAX = 1_000
 KEEPALIVE_MS = 10_000
 STOP_GRACE_S = 0.2
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- compared with, not listened on
-CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
-    ("grpc.enable_http_proxy", 0),  # for calls that are forwarded to other brokers; see `client/http.py`
-)
 
 
 class GrpcServer:
@@ -59,7 +43,7 @@ class GrpcServer:
         self._broker = broker
         self._server: grpc.aio.Server | None = None
         security = server_security(GRPC, broker.settings, broker.identity.listeners)
-        certificate = self._certificate = _certificate(security.settings) if security.uses_tls else None
+        certificate = self._certificate = load_certificate(security.settings) if security.uses_tls else None
         self._login = GrpcLogin(
             broker.security,
             requires_login=security.protocol.startswith("SASL_"),
@@ -114,16 +98,13 @@ class GrpcServer:
     def _serve(self, server: grpc.aio.Server) -> None:
         streams = BrokerService(self._broker, self._routes)
         broker_pb2_grpc.add_BrokerServiceServicer_to_server(streams, server)
+        if self._broker.answer_timeline_calls is not None:
+            add_timeline_peers(server, self._broker.answer_timeline_calls)
         if self._broker.timelines is not None or not self._broker.carries:
             mine = self._broker.timelines
             clock_ms = self._broker.clock_ms
             timelines = TimelineRelay(self._routes, clock_ms) if mine is None else TimelineService(self._broker, mine)
             timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)
-
-
-def _certificate(settings: SecuritySettings) -> "ServerCertificate":
-    found: ServerCertificate = import_module(CREDENTIALS_MODULE).ServerCertificate(settings)
-    return found
 
 
 async def _check_address(host: str, port: int) -> None:

@@ -83,9 +83,12 @@ class PartitionLeader:
                 await replica.flusher.reach(placed.next_offset, timeout_s=timeout_s if durable else None)
         return Appended(placed.base_offset, placed.append_time_ms, replica.log.start_offset)
 
-    async def append_own(self, batch: bytearray) -> Appended:
-        """Store a batch of the broker itself; it is committed when this returns, and calls return in their order."""
-        return await self._append_durably(batch, None)
+    async def append_own(self, batch: bytearray, *, committed: bool = True) -> Appended:
+        """Store a batch of the broker itself; it is committed when this returns, and calls return in their order.
+
+        Without `committed` it is only written here, as with acks=1.
+        """
+        return await self._append_durably(batch, None, committed=committed)
 
     async def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int = 0
@@ -133,6 +136,13 @@ class PartitionLeader:
         if replica.replication is not None:
             await replica.replication.committed(replica.replication.start_offset, None)
         return replica.high_watermark
+
+    async def all_settled(self, timeout_s: float) -> None:
+        """Return when everything that is in the log now is committed."""
+        replica = self._replica
+        replica.check_leads()
+        if replica.replication is not None:
+            await replica.replication.committed(replica.log.end_offset, timeout_s)
 
     def check_end_known(self) -> None:
         """OffsetNotAvailable while a new leader does not know yet how much of its log is committed (KIP-207)."""
@@ -210,13 +220,17 @@ class PartitionLeader:
             raise NotLeaderOrFollower(f"broker {node} has no replica of {replica.topic}-{replica.index}")
         return replication
 
-    async def _append_durably(self, batch: bytearray, marker: ControlMarker | None) -> Appended:
+    async def _append_durably(
+        self, batch: bytearray, marker: ControlMarker | None, *, committed: bool = True
+    ) -> Appended:
         replica = self._replica
         replica.check_leads()
         replication = replica.replication
-        if replication is not None:
+        if replication is not None and committed:
             replication.check_enough()
         placed: Placed = await replica.writer.write(batch, read_header(batch), marker)
+        if not committed:
+            return Appended(placed.base_offset, placed.append_time_ms, replica.log.start_offset)
         if replication is not None:
             await self._commit(replication, placed, None)
         else:

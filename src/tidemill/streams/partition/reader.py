@@ -58,6 +58,23 @@ class PartitionReader:
         aborted = self._aborted(offset, records) if committed and records else []
         return ReadResult(records, sum(map(len, records)), high_watermark, stable_offset, log.start_offset, aborted)
 
+    async def read_copied(self, offset: int, max_bytes: int) -> list[Buffer]:
+        """Committed batches from `offset` on, as far as this replica has them; also on a follower."""
+        replica = self._replica
+        replica.check_open()
+        log, end_offset = replica.log, replica.high_watermark
+        if not log.start_offset <= offset <= log.end_offset:
+            raise OffsetOutOfRange(f"offset {offset} is not between {log.start_offset} and {log.end_offset}")
+        return await log.read(offset, end_offset, max_bytes, at_least_one=True) if offset < end_offset else []
+
+    def has_history(self, offset: int, epoch: int) -> bool:
+        """Whether the log reaches to `offset`, and what is before it was written in this epoch, also on a follower."""
+        log = self._replica.log
+        if not log.start_offset <= offset <= log.end_offset:
+            return False
+        known, end_offset = self._replica.leader.epochs.end_of(epoch, log.end_offset)
+        return known == epoch and offset <= end_offset
+
     async def next_unread(self, offset: int) -> UnreadPosition:
         """The first record from `offset` on that a read_committed consumer can read, or the end.
 

@@ -186,6 +186,14 @@ def within_bytes(messages: Iterable[TimedMessage]) -> Iterator[TimedMessage]:
         yield message
 
 
+def first_bodies(messages: Iterable[TimedMessage], bytes_max: int) -> Iterator[TimedMessage]:
+    """The messages, from the first one on with the bodies that fit; the first has its body in any case."""
+    total = 0
+    for place, message in enumerate(messages):
+        total += message.size
+        yield message if total <= bytes_max or place == 0 else message._replace(body=None)
+
+
 def check_new(messages: Sequence[NewMessage], body_bytes_max: int) -> None:
     """Reject the whole batch when one of its messages is invalid, before anything is written."""
     if len(messages) > BATCH_MESSAGES_MAX:

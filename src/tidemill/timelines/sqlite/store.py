@@ -150,10 +150,20 @@ class _SqliteReader:
 
 async def open_store(path: Path) -> SqliteStore:
     """Open the store, or create it; StoreCorrupt or StoreTooNew when the file is not usable."""
+    await make_directory(path)
+    writer = SqliteWriter(path)
+    await writer.start()
+    return SqliteStore(writer, *open_readers(path))
+
+
+async def make_directory(path: Path) -> None:
+    """Make the directory of a file, if it is missing."""
     try:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(f"{path}: {error}") from error
-    writer = SqliteWriter(path)
-    await writer.start()
-    return SqliteStore(writer, _SqliteReader(path, "find"), _SqliteReader(path, "count"))
+
+
+def open_readers(path: Path) -> "tuple[_SqliteReader, _SqliteReader]":
+    """The thread that finds messages and the one that counts them."""
+    return _SqliteReader(path, "find"), _SqliteReader(path, "count")

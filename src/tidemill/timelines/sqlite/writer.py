@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -46,11 +46,28 @@ class _Job(NamedTuple):
     future: asyncio.Future[Any]
 
 
+class CommitJournal(Protocol):
+    """Makes a transaction durable elsewhere before it is committed."""
+
+    written: bool
+    """Whether `write` has begun: then it is not known whether a transaction that fails will be applied elsewhere."""
+
+    def begin(self) -> None:
+        """A transaction begins."""
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Write what the transaction has changed; returns when it is durable."""
+
+    def failed(self) -> None:
+        """The transaction was rolled back, also if `write` has begun."""
+
+
 class SqliteWriter:
     """A thread with the only connection that writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, journal: CommitJournal | None = None) -> None:
         self._path = path
+        self._journal = journal
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -83,6 +100,8 @@ class SqliteWriter:
         try:
             connection = connect(self._path, WRITER_CACHE_KIB)
             prepare(connection, self._path)
+            if self._journal is not None:
+                connection.execute("PRAGMA synchronous = NORMAL")  # what a power failure takes is in the journal
             self._file = _file_at(self._path)
         except (sqlite3.Error, TimelineError) as error:
             failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
@@ -130,15 +149,23 @@ class SqliteWriter:
 
     def _commit(self, connection: sqlite3.Connection, operations: Sequence[Operation[Any]]) -> list[Any]:
         """The result of each operation, or the error it ended with."""
+        journal = self._journal
         try:
             self._check_there()
             connection.execute("BEGIN IMMEDIATE")
+            if journal is not None:
+                journal.begin()
             results = [_attempt(operation, connection) for operation in operations]
+            if journal is not None:
+                journal.write(connection)
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 (whatever went wrong must reach its caller, not end the thread)
             _roll_back(connection)
-            if len(operations) == 1:
-                return [translate(error, self._path) if isinstance(error, sqlite3.Error) else error]
+            if journal is not None:
+                journal.failed()
+            failure = translate(error, self._path) if isinstance(error, sqlite3.Error) else error
+            if len(operations) == 1 or (journal is not None and journal.written):
+                return [failure] * len(operations)
             return [result for operation in operations for result in self._commit(connection, [operation])]
         return results
 

@@ -141,14 +141,50 @@ def schedule(connection: sqlite3.Connection, name: str, messages: Sequence[NewMe
     """Store the messages whose ids do not exist yet."""
     timeline = usable_timeline(connection, name)
     check_new(messages, timeline.settings.body_bytes_max)
-    known = _rows(connection, _BY_ID, timeline.number, [message.id for message in messages])
-    there, fresh = plan_schedule(_alive(known), messages)
-    if gone := [row[0] for row in known if row[_DUE] is None]:  # their ids are used again before they are swept
-        connection.execute(_REMOVE_MESSAGES, (json.dumps(gone),))
-    first = _last_seq(connection) + 1
+    known = free_ids(connection, timeline.number, [message.id for message in messages])
+    there, fresh = plan_schedule(known, messages)
+    first = last_seq(connection) + 1
     if fresh:
         _insert(connection, timeline.number, first, fresh)
     return answer_schedule(there, {message.id: first + place for place, message in enumerate(fresh)}, messages)
+
+
+def free_ids(connection: sqlite3.Connection, timeline: int, ids: Sequence[str]) -> list[TimedMessage]:
+    """Remove the rows of messages that are gone, because their ids are used again; returns those that exist."""
+    known = _rows(connection, _BY_ID, timeline, ids)
+    if gone := [row[0] for row in known if row[_DUE] is None]:
+        connection.execute(_REMOVE_MESSAGES, (json.dumps(gone),))
+    return _alive(known)
+
+
+def insert_at(connection: sqlite3.Connection, timeline: int, first: int, messages: Sequence[NewMessage]) -> None:
+    """Store messages that another replica has numbered from `first` on."""
+    free_ids(connection, timeline, [message.id for message in messages])
+    _insert(connection, timeline, first, messages)
+
+
+def restore(connection: sqlite3.Connection, timeline: int, messages: Sequence[TimedMessage]) -> None:
+    """Store messages with their numbers and states, as another replica has them."""
+    free_ids(connection, timeline, [message.id for message in messages])
+    rows = []
+    for one in messages:
+        body = one.body or b""
+        inline = body if len(body) <= INLINE_BYTES_MAX else None
+        due_ms = one.due_ms if one.version == 1 else one.scheduled_ms
+        rows.append((one.seq, timeline, one.id, due_ms, one.bucket, one.group, len(body), one.key, inline))
+    connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany(
+        "INSERT INTO bodies VALUES (?, ?)",
+        [(one.seq, one.body) for one in messages if one.body is not None and len(one.body) > INLINE_BYTES_MAX],
+    )
+    untouched = [(timeline, one.due_ms, one.seq) for one in messages if one.version == 1]
+    connection.executemany("INSERT INTO places VALUES (?, ?, ?)", untouched)
+    changed = [
+        (timeline, one.due_ms, one.seq, one.scheduled_ms, one.holder, one.token, one.version, one.attempts)
+        for one in messages
+        if one.version > 1
+    ]
+    connection.execute(_CHANGE, (json.dumps(changed),))
 
 
 def acquire(
@@ -281,7 +317,7 @@ def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Chan
 def _by_age(connection: sqlite3.Connection, entries: Sequence[tuple[Any, ...]]) -> tuple[_BatchPart, _BatchPart]:
     """Untouched messages that are in `places` for certain, and newer ones that may still be in `fresh`."""
     blocks = fresh_blocks(connection)
-    first = blocks.start * BLOCK if blocks else _last_seq(connection) + 1
+    first = blocks.start * BLOCK if blocks else last_seq(connection) + 1
     old, new = [one for one in entries if one[0] < first], [one for one in entries if one[0] >= first]
     return _BatchPart(len(old), json.dumps(old)), _BatchPart(len(new), json.dumps(new))
 
@@ -302,7 +338,8 @@ def _expect(cursor: sqlite3.Cursor, rows: int) -> None:
         raise sqlite3.IntegrityError(f"{cursor.rowcount} rows changed instead of {rows}")
 
 
-def _last_seq(connection: sqlite3.Connection) -> int:
+def last_seq(connection: sqlite3.Connection) -> int:
+    """The last number that was given to a message."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").fetchone()
     return row[0] if row else 0
 

@@ -1,0 +1,137 @@
+"""Replicated timelines on three brokers with etcd: any broker takes every call, and the loss of one loses nothing."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+
+import confluent_kafka
+import grpc
+import pytest
+from tests.integration.cluster.test_timelines import address
+from tests.support.cluster_processes import WAIT_S, Brokers, running_brokers
+from tests.support.command_line import CommandLine
+from tests.support.waiting import eventually
+
+from tidemill import Message, Timeline
+from tidemill.model.errors import TidemillError
+from tidemill.servers.grpc.timeline_peers import PATH
+from tidemill.timelines.core.frames import pack
+
+SETTINGS = {"tidemill.tend.interval.ms": "200"}
+MESSAGES = 400
+
+
+@contextmanager
+def running_replicated() -> Iterator[Brokers]:
+    with running_brokers(3, SETTINGS, grpc="127.0.0.1:0", timelines="replicated:") as brokers:
+        yield brokers
+
+
+class SteadyConsumer(Thread):
+    """A consumer of one broker that connects again after an error, and what it has completed."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(daemon=True)
+        self.done: list[bytes] = []
+        self.early: list[bytes] = []
+        self.in_doubt: set[bytes] = set()
+        """Handled, but the broker did not confirm the completion."""
+        self._where = where
+        self._stopping = Event()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            with suppress(TidemillError), Timeline(self._where, "reminders", timeout_ms=2_000) as timeline:
+                for lease in timeline.work(idle_ms=2_000):
+                    if time.time() < lease.due.timestamp():
+                        self.early.append(lease.body)
+                    self.in_doubt.add(lease.body)
+                    lease.complete()
+                    self.in_doubt.discard(lease.body)
+                    self.done.append(lease.body)
+                    if self._stopping.is_set():
+                        return
+            self._stopping.wait(0.2)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(WAIT_S)
+
+
+def test_a_killed_broker_loses_no_message_and_repeats_no_completed_one() -> None:
+    with running_replicated() as brokers, Timeline(address(brokers, 1), "reminders") as first:
+        first.create(window_ms=1_000, lease_ms=3_000)
+        consumers = {number: SteadyConsumer(address(brokers, number)) for number in (1, 2, 3)}
+        for each in consumers.values():
+            each.start()
+        eventually(lambda: len(brokers.keys("consumers/reminders/")) == 3, "not all consumers are registered")
+        start = time.time() + 0.5
+        bodies = [b"%d" % number for number in range(MESSAGES)]
+        first.schedule([Message(body, due=start + number / 50) for number, body in enumerate(bodies)])
+        eventually(lambda: sum(len(each.done) for each in consumers.values()) >= 80, "messages do not come")
+        brokers.kill(2)
+        completed, in_doubt = list(consumers[2].done), set(consumers[2].in_doubt)
+        done = [consumers[1].done, consumers[3].done]
+        eventually(
+            lambda: {*done[0], *done[1], *completed} | in_doubt >= set(bodies), "the rest is not delivered", within_s=60
+        )
+        for number in (1, 3):
+            consumers[number].stop()
+        doubtful = in_doubt | consumers[1].in_doubt | consumers[3].in_doubt
+        again = Counter([*done[0], *done[1], *completed])
+        assert {body for body, count in again.items() if count > 1} <= doubtful
+        assert not [body for each in consumers.values() for body in each.early]
+        eventually(lambda: left(brokers, 1) == left(brokers, 3) == 0, "completed messages are left")
+        assert code_of_a_stranger(address(brokers, 1)) is grpc.StatusCode.PERMISSION_DENIED
+        brokers.start(2)
+        assert left(brokers, 2) == 0
+
+
+def test_messages_are_there_when_all_brokers_were_killed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_replicated() as brokers:
+        tidemill = CommandLine(brokers.bootstrap, capsys, monkeypatch)
+        tidemill.fine("topic", "create", "orders", "--partitions", "1", "--replication-factor", "3")
+        producer = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all"})
+        later = int(time.time() * 1000) + 6_000
+        producer.produce("orders", b"later", headers={"tidemill-due": str(later).encode()})
+        with Timeline(address(brokers, 1), "reminders") as timeline:
+            timeline.create()
+            timeline.schedule([Message(b"%d" % number, due=time.time() + 3600) for number in range(50)])
+        assert producer.flush(30) == 0
+        for number in (1, 2, 3):
+            brokers.kill(number)
+        brokers.start()
+        for number in (1, 2, 3):
+            assert left(brokers, number) == 50
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": brokers.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["orders"])
+        try:
+            found = consumer.poll(60)
+            assert found is not None
+            assert found.value() == b"later"
+            assert time.time() * 1000 >= later
+        finally:
+            consumer.close()
+
+
+def code_of_a_stranger(where: str) -> grpc.StatusCode:
+    """How a broker answers a client that calls as only brokers may."""
+    with grpc.insecure_channel(where) as channel, pytest.raises(grpc.RpcError) as refused:
+        channel.unary_unary(PATH)(pack([0, "catalogue"]), timeout=20)
+    code: grpc.StatusCode = refused.value.code()
+    return code
+
+
+def left(brokers: Brokers, number: int) -> int:
+    """The messages of the timeline, as this broker counts them."""
+    for _ in range(50):
+        with suppress(TidemillError), Timeline(address(brokers, number), "reminders") as timeline:
+            return timeline.count()
+        time.sleep(0.2)
+    raise AssertionError(f"broker {number} does not count")
