@@ -1,26 +1,34 @@
 """The cost of metrics: a scrape with many topics and groups, and counting on the produce path.
 
     python -m benchmarks.metrics [--full]
+    python -m benchmarks.metrics --instructions
 
 A broker in this process has 500 topics and 2,000 groups (5,000 and 10,000 with --full) in memory. Each group has read
 one of the two records of a topic. Prints how long a first and a next scrape take, the longest time for which each has
 blocked the event loop, and the size of the text. The first ones look for unread records; the lag of groups that have
 not moved is known then. At last it prints the time for counting one produced batch, and its share of the processor time
 of a broker for a Produce request with one small record.
+
+`--instructions` compares instructions of the processor instead, which other load does not change: those of counting one
+Produce request, and those of a server for a Produce request with one record. The kernel is not counted.
 """
 
 import argparse
 import asyncio
 import gc
+import socket
+import struct
 import tempfile
 import time
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
 import psutil
 import uvloop
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.instructions import instructions
 from benchmarks.machine import head
 from tidemill.app.broker_wiring import make_broker
 from tidemill.app.logs import quiet_unless_configured
@@ -31,16 +39,26 @@ from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.prometheus import exposition
 from tidemill.broker.topic_directories import MemoryTopics
 from tidemill.client.kafka import KafkaClient
+from tidemill.client.kafka.produce import produce_request
 from tidemill.cluster.local import LocalCoordination
 from tidemill.groups.core.offsets import OffsetCommit
 from tidemill.model import broker_settings
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.security.core.event_limiter import EventLimiter
+from tidemill.servers.kafka.client_channel import PRODUCE as PRODUCE_KEY
+from tidemill.servers.kafka.client_channel import ClientChannel
+from tidemill.servers.kafka.listener import KafkaServer
+from tidemill.servers.kafka.request_durations import RequestDurations
 from tidemill.streams.memory import MemoryLogStore
 from tidemill.testing import Broker
 
 STEP_S = 0.001
 ROUNDS = 200_000
+COUNTED_FEW, COUNTED_MANY = 1_000, 101_000
+SERVED_FEW, SERVED_MANY = 200, 1_200
+HOST, LOOK_S = "127.0.0.1", 0.5
+PRODUCE_VERSION = 9
 REQUESTS = 5_000
 AT_ONCE = 200
 NEXT = 5
@@ -100,14 +118,79 @@ async def scrape(broker: BrokerNode, name: str) -> None:
     )
 
 
-def counting_ns() -> float:
-    """Nanoseconds for what the Kafka server counts for one produced batch."""
+def count_requests(requests: int) -> None:
+    """Count what the Kafka server counts for a Produce request with one batch, so many times."""
     metrics = BrokerMetrics()
-    began = time.perf_counter_ns()
-    for _ in range(ROUNDS):
+    channel, durations = ClientChannel(metrics, EventLimiter(time.monotonic)), RequestDurations(metrics)
+    for _ in range(requests):
+        channel.traffic.bytes_in += 200
+        started = time.perf_counter()
+        channel.in_flight += 1
+        channel.apis |= 1 << PRODUCE_KEY
         metrics.topic("orders").produced(100, 1)
-        metrics.api("kafka", "Produce").answered(0.0004)
+        channel.traffic.bytes_out += 60
+        channel.in_flight -= 1
+        durations["Produce"].add(time.perf_counter() - started)
+
+
+def counting_ns() -> float:
+    """Nanoseconds for what the Kafka server counts for one Produce request."""
+    began = time.perf_counter_ns()
+    count_requests(ROUNDS)
     return (time.perf_counter_ns() - began) / ROUNDS
+
+
+async def serve_requests() -> None:
+    """Serve one Kafka client until it leaves. Prints the port."""
+    quiet_unless_configured()
+    with tempfile.TemporaryDirectory(prefix="tidemill-metrics-") as folder:
+        coordination = await LocalCoordination.open(Path(folder))
+        store = MemoryTopics(MemoryLogStore, now_ms)
+        broker = make_broker(BrokerEnvironment(coordination, store, now_ms, uuid4), broker_settings.parse({}))
+        await broker.start()
+        await broker.topics.create("orders")
+        server = KafkaServer()
+        await server.start(broker, HOST, 0)
+        print(server.address[1], flush=True)
+        while broker.metrics.connections.get("kafka") != 0:  # a benchmark may wait in steps  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+        await server.close()
+        await broker.stop()
+        await coordination.close()
+
+
+def produce_frame() -> bytes:
+    """A request of Produce with one small record."""
+    request = produce_request(
+        {TopicPartition("orders", 0): small_batch()}, acks=1, timeout_ms=30_000, transactional_id=None
+    )
+    header = struct.pack(">hhih", PRODUCE_KEY, PRODUCE_VERSION, 7, -1) + b"\0"
+    body = header + b"".join(map(bytes, request.write(PRODUCE_VERSION)))
+    return struct.pack(">i", len(body)) + body
+
+
+def served_instructions(requests: int) -> int:
+    """The instructions of a process that serves so many Produce requests, one after the other."""
+
+    def use(output: IO[str]) -> None:
+        frame = produce_frame()
+        with socket.create_connection((HOST, int(output.readline()))) as client, client.makefile("rb") as answers:
+            for _ in range(requests):
+                client.sendall(frame)
+                (size,) = struct.unpack(">i", answers.read(4))
+                answers.read(size)
+
+    return instructions("benchmarks.metrics", "--serve-requests", use=use)
+
+
+def print_instructions() -> None:
+    """Print the share of counting in the instructions of a Produce request."""
+    few, many = (
+        instructions("benchmarks.metrics", "--count-requests", str(each)) for each in (COUNTED_FEW, COUNTED_MANY)
+    )
+    counting = (many - few) / (COUNTED_MANY - COUNTED_FEW)
+    request = (served_instructions(SERVED_MANY) - served_instructions(SERVED_FEW)) / (SERVED_MANY - SERVED_FEW)
+    print(f"counting one Produce request: {counting:,.0f} instructions, {counting / request:.2%} of {request:,.0f}")
 
 
 def request_ns() -> float:
@@ -149,8 +232,20 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description="cost of metrics")
     parser.add_argument("--full", action="store_true", help=f"{TOPICS_FULL:,} topics and {GROUPS_FULL:,} groups")
+    parser.add_argument("--instructions", action="store_true", help="only compare instructions, with valgrind")
+    parser.add_argument("--count-requests", type=int, metavar="N", help="only count N requests")
+    parser.add_argument("--serve-requests", action="store_true", help="only serve one client")
     arguments = parser.parse_args()
+    if arguments.serve_requests:
+        uvloop.run(serve_requests())
+        return
+    if arguments.count_requests is not None:
+        count_requests(arguments.count_requests)
+        return
     head("metrics")
+    if arguments.instructions:
+        print_instructions()
+        return
     quiet_unless_configured()
     gc.set_threshold(*COLLECT_AFTER)
     uvloop.run(run(*((TOPICS_FULL, GROUPS_FULL) if arguments.full else (TOPICS, GROUPS))))

@@ -9,16 +9,13 @@ commit (`git worktree add /tmp/before COMMIT`, then `--before /tmp/before/src`).
 
 import argparse
 import asyncio
-import os
-import re
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from benchmarks.instructions import instructions
 from benchmarks.machine import head
 from tidemill.app.broker_wiring import make_broker
 from tidemill.app.logs import quiet_unless_configured
@@ -38,7 +35,6 @@ FEW, MANY, MANY_FULL = 200, 600, 2_200
 PRODUCE, VERSION = 0, 9
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 SPANS_MAX = 10_000
-COLLECTED = re.compile(r"Collected : (\d+)")
 MODES = {
     "off": "traces off",
     "on": "traces on, record without traceparent",
@@ -80,31 +76,13 @@ async def handle(mode: str, requests: int) -> None:
         await coordination.close()
 
 
-def instructions(mode: str, requests: int, source: str | None) -> int:
-    """The instructions of a process that produces so many requests."""
-    command = [
-        "valgrind",
-        "--tool=callgrind",
-        "--callgrind-out-file=/dev/null",
-        sys.executable,
-        "-m",
-        "benchmarks.tracing",
-    ]
-    path = {"PYTHONPATH": source} if source else {}
-    ran = subprocess.run(
-        [*command, "--child", mode, str(requests)],
-        env={**os.environ, **path, "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = COLLECTED.search(ran.stderr)
-    assert found is not None, ran.stderr
-    return int(found[1])
-
-
 def per_request(mode: str, many: int, source: str | None = None) -> float:
-    return (instructions(mode, many, source) - instructions(mode, FEW, source)) / (many - FEW)
+    """The instructions of one request."""
+
+    def of(requests: int) -> int:
+        return instructions("benchmarks.tracing", "--child", mode, str(requests), source=source)
+
+    return (of(many) - of(FEW)) / (many - FEW)
 
 
 def main() -> None:

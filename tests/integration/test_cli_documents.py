@@ -44,6 +44,9 @@ def used(cli_broker: Broker) -> Iterator[Broker]:
     with Timeline(cli_broker.grpc, TIMELINE) as timeline:
         timeline.create(lease_ms=60_000)
         timeline.schedule([Message(b"v", time.time(), id="due"), Message(b"tea", LATER, id="later", key=b"user-7")])
+        timeline.alter(dead_letter="topic:dead")
+        work = timeline.work(consumer_id="w", idle_ms=60_000)
+        next(work)
         yield cli_broker
     reader.close()
 
@@ -122,3 +125,50 @@ def test_a_group(used: Broker, tidemill: CommandLine) -> None:
 def test_the_cluster(used: Broker, tidemill: CommandLine) -> None:
     printed, sent = documents(used, tidemill, "cluster status", "cluster")
     assert differences(printed, sent, ["under_min_isr", "report"]) == []
+
+
+def test_timelines(used: Broker, tidemill: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_BOOTSTRAP_GRPC", used.grpc)
+    printed, sent = documents(used, tidemill, "timeline list", "timelines")
+    assert [each["timeline"] for each in sent["timelines"]] == [TIMELINE]
+    assert differences(printed, sent, ["broker", "waiting", "available", "leased"]) == []
+
+
+def test_a_timeline(used: Broker, tidemill: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_BOOTSTRAP_GRPC", used.grpc)
+    printed, sent = documents(used, tidemill, f"timeline describe {TIMELINE}", f"timelines/{TIMELINE}")
+    assert (sent["waiting"], sent["available"], sent["leased"]) == (1, 0, 1)
+    assert sent["dead_letters"]["topic"] == "dead"
+    for each in ("dead_letters_of", "totals", "health_reasons", "brokers", "unreachable_brokers"):
+        assert not printed.pop(each), each
+        del sent[each]
+    printed.pop("now_ms")
+    sent.pop("now_ms")
+    unknown = ("broker", "late", "first_due_ms", "last_due_ms", "members", "messages", "health")
+    assert differences(printed, sent, unknown) == []
+
+
+def test_messages(used: Broker, tidemill: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_BOOTSTRAP_GRPC", used.grpc)
+    printed, sent = documents(used, tidemill, f"timeline list {TIMELINE}", f"timelines/{TIMELINE}/messages")
+    assert [each["status"] for each in sent["messages"]] == ["leased", "waiting"]
+    assert [each["body"] for each in printed["messages"]] == ["v", "tea"]
+    for each in printed["messages"]:  # the command prints whole messages
+        whole = httpx.get(f"{used.http}/api/v1/timelines/{TIMELINE}/messages/{each['id']}", timeout=WAIT_S).json()
+        assert differences({**each, "now_ms": 0}, {**whole, "now_ms": 0}, ["broker"]) == []
+    columns = sent["messages"][0].keys()
+    rows = [{name: value for name, value in each.items() if name in columns} for each in printed["messages"]]
+    assert differences({**printed, "messages": rows, "now_ms": 0}, {**sent, "now_ms": 0}) == []
+    limited, sent = documents(used, tidemill, f"timeline list {TIMELINE} -n 1", f"timelines/{TIMELINE}/messages?rows=1")
+    assert limited["next"] == sent["next"]
+
+
+def test_the_future_of_a_timeline(used: Broker, tidemill: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_BOOTSTRAP_GRPC", used.grpc)
+    command = f"timeline histogram {TIMELINE} --from 2096-10-02T07:06:00Z --to 2096-10-02T07:07:01Z -n 7"
+    start_ms = 4_000_000_000_000 - 40_000
+    path = f"timelines/{TIMELINE}/future?from_ms={start_ms}&to_ms={start_ms + 61_000}&bars=7"
+    printed, sent = documents(used, tidemill, command, path)
+    assert sent["total"] == 1
+    apart = {"now_ms": 0, "bar_max": 0}
+    assert differences({**printed, **apart}, {**sent, **apart}) == []

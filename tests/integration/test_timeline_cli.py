@@ -19,6 +19,7 @@ from tidemill.client.timelines import Bar, Message, Timeline
 from tidemill.testing import Broker
 
 Run = Callable[..., tuple[int, str, str]]
+XMAS_MS = 4_101_818_400_000
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +87,8 @@ def test_work_in_json(run: Run, name: str) -> None:
 
 def test_list_count_describe_cancel_move(run: Run, name: str) -> None:
     run("timeline", "schedule", name, "--at", "2099-12-24T18:00:00Z", "--id", "xmas", "cook")
-    rows = json.loads(run("timeline", "list", name, "--json")[1])
-    assert [(row["id"], row["due"], row["status"]) for row in rows] == [("xmas", "2099-12-24T18:00:00.000Z", "waiting")]
+    rows = json.loads(run("timeline", "list", name, "--json")[1])["messages"]
+    assert [(row["id"], row["due_ms"], row["status"]) for row in rows] == [("xmas", XMAS_MS, "waiting")]
     assert "cook" in run("timeline", "list", name)[1]
     assert name in run("timeline", "list")[1]
     assert run("timeline", "count", name, "--from", "2099-12-24", "--to", "2099-12-25")[1] == "1\n"
@@ -96,7 +97,8 @@ def test_list_count_describe_cancel_move(run: Run, name: str) -> None:
     )
     assert "waiting" in run("timeline", "describe", name)[1]
     assert run("timeline", "move", name, "xmas", "--at", "2099-12-25T09:00:00Z")[0] == 0
-    assert json.loads(run("timeline", "list", name, "--json")[1])[0]["due"] == "2099-12-25T09:00:00.000Z"
+    moved = json.loads(run("timeline", "list", name, "--json")[1])["messages"]
+    assert moved[0]["due_ms"] == XMAS_MS + 15 * 3_600_000
     assert run("timeline", "cancel", name, "xmas")[0] == 0
     assert run("timeline", "cancel", name, "xmas")[0] == 1
     assert run("timeline", "list", name) == (0, "", f"{name} has no such messages\n")
@@ -112,7 +114,7 @@ def test_an_id_that_exists_is_reported_and_kept(run: Run, name: str) -> None:
     assert f"tidemill timeline move {name} xmas" in err
     reported = json.loads(run(*words, "2099-12-31T18:00:00Z", "--json")[1])
     assert reported == {"ids": ["xmas"], "existing": [{"id": "xmas", "due": "2099-12-24T18:00:00.000Z"}]}
-    assert json.loads(run("timeline", "list", name, "--json")[1])[0]["due"] == "2099-12-24T18:00:00.000Z"
+    assert json.loads(run("timeline", "list", name, "--json")[1])["messages"][0]["due_ms"] == XMAS_MS
 
 
 def test_all_messages_that_cannot_be_cancelled_are_reported(run: Run, name: str) -> None:
@@ -158,7 +160,8 @@ def test_histogram(run: Run, name: str) -> None:
     lines = out.splitlines()
     assert [line.split()[-1] for line in lines] == ["2", "0", "1"]
     assert lines[0].count("█") == 2 * lines[2].count("█") > 0
-    assert [row["count"] for row in json.loads(run(*words, "--json")[1])] == [2, 0, 1]
+    drawn = json.loads(run(*words, "--json")[1])
+    assert (drawn["counts"], drawn["width_ms"], drawn["total"]) == ([2, 0, 1], 3_600_000, 3)
     assert "3 at other times" in run("timeline", "histogram", name)[2]
 
 

@@ -102,11 +102,11 @@ class BrokerMetrics:
 
     def topic(self, name: str) -> TopicTraffic:
         """The numbers of a topic that exists."""
-        found = self.topics.get(name)
-        if found is None:
+        try:
+            return self.topics[name]
+        except KeyError:
             label = name if len(self.topics) < TOPICS_MAX else OTHER_TOPICS
-            found = self.topics.setdefault(label, TopicTraffic())
-        return found
+            return self.topics.setdefault(label, TopicTraffic())
 
     def forget_topic(self, name: str) -> None:
         """Drop the numbers of a deleted topic."""

@@ -8,7 +8,8 @@ from tidemill.cli import timeline_messages, timeline_work
 from tidemill.cli.connection import Client
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
-from tidemill.cli.output import confirm, say, show, show_json
+from tidemill.cli.output import confirm, say, show, show_document, show_json
+from tidemill.cli.timeline_documents import timeline_view
 from tidemill.cli.timeline_options import DEFAULT_ADDRESS, Address, Name, timeline
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def describe(name: Name, address: Address = DEFAULT_ADDRESS, client: Client = No
         described = opened.describe()
         counts = {status: opened.count(status) for status in ("waiting", "available", "leased")}
     if as_json:
-        show_json({**_row(described), **counts})
+        show_document(timeline_view(described, counts))
         return
     settings = dict(sorted(described.settings.items()))
     facts = {"state": described.state, "consumers": described.consumers, **counts, **settings}

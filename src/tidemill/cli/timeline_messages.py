@@ -1,5 +1,6 @@
 """The message commands of timelines: schedule, cancel, move, list, count and histogram."""
 
+import math
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -10,7 +11,8 @@ import typer
 from tidemill.cli.connection import Client
 from tidemill.cli.errors import WrongUse
 from tidemill.cli.options import Json
-from tidemill.cli.output import remark, say, show, show_json, writes_unicode
+from tidemill.cli.output import remark, say, show, show_document, show_json, writes_unicode
+from tidemill.cli.timeline_documents import future_view, message_page, timeline_page
 from tidemill.cli.timeline_options import (
     DEFAULT_ADDRESS,
     Address,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from tidemill.client.timelines import Bar
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of messages.")]
+MESSAGE_COLUMNS = ("id", "due", "status", "attempts", "key", "holder", "body")
+TIMELINE_COLUMNS = ("timeline", "state", "consumers", "lease_ms")
 HISTOGRAM_AHEAD_S = 3_600
 BAR_COLUMNS_MIN = 10
 BAR_COLUMNS_TAKEN = 40
@@ -153,22 +157,19 @@ def list_(
     with timeline(address, client, name or "") as opened:
         if name is not None:
             found = opened.messages(status, time_s(start), time_s(end), limit=limit)
-            columns = ("id", "due", "status", "attempts", "key", "holder", "body")
-            rows = [row_of(one, whole=as_json) for one in found]
-            show(rows, columns, as_json=as_json, empty=f"{name} has no such messages")
+            if as_json:
+                show_document(message_page(name, found, limit))
+                return
+            rows = [row_of(one) for one in found]
+            show(rows, MESSAGE_COLUMNS, as_json=False, empty=f"{name} has no such messages")
             return
-        timelines = opened.timelines()
-    rows = [
-        {
-            "timeline": one.name,
-            "state": one.state,
-            "consumers": one.consumers,
-            "lease_ms": int(one.settings["lease_ms"]),
-        }
-        for one in timelines
-    ]
+        page = timeline_page(opened.timelines())
+    if as_json:
+        show_document(page)
+        return
+    rows = [{column: getattr(one, column) for column in TIMELINE_COLUMNS} for one in page.timelines]
     hint = "there are no timelines yet; create one with: tidemill timeline create reminders"
-    show(rows, ("timeline", "state", "consumers", "lease_ms"), as_json=as_json, empty=hint)
+    show(rows, TIMELINE_COLUMNS, as_json=False, empty=hint)
 
 
 def count(
@@ -215,7 +216,7 @@ def histogram(
         total = sum(bar.count for bar in bars)
         elsewhere = 0 if total else opened.count(status)
     if as_json:
-        show_json([{"start": shown_time(bar.start), "count": bar.count} for bar in bars])
+        show_document(future_view(bars, math.ceil(last_s * 1_000)))
         return
     for line in bar_lines(bars, shutil.get_terminal_size().columns, unicode=writes_unicode()):
         say(line)

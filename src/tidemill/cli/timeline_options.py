@@ -10,7 +10,6 @@ import typer
 
 from tidemill.cli.durations import duration_ms, moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
-from tidemill.cli.output import text_fields
 from tidemill.model.addresses import parse_address
 from tidemill.model.errors import InvalidConfig
 
@@ -135,12 +134,12 @@ def text_of(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "replace")
 
 
-def row_of(message: "Stored", *, whole: bool) -> dict[str, Any]:
-    """A message as a row, complete for JSON and shortened for tables."""
+def row_of(message: "Stored") -> dict[str, Any]:
+    """A message as a row of a table, shortened."""
     body = text_of(message.body) or ""
     if len(body) > BODY_CHARS_MAX:
         body = body[: BODY_CHARS_MAX - 1] + "…"
-    row = {
+    return {
         "id": message.id,
         "due": shown_time(message.due),
         "status": message.status,
@@ -149,4 +148,3 @@ def row_of(message: "Stored", *, whole: bool) -> dict[str, Any]:
         "holder": message.holder or None,
         "body": body,
     }
-    return row | text_fields(key=message.key, body=message.body or b"") if whole else row

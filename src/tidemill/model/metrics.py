@@ -33,7 +33,8 @@ class Histogram:
         """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
-        self.largest = max(self.largest, value)
+        if value > self.largest:  # noqa: PLR1730 -- a third of the cost of max(), for every request
+            self.largest = value
 
     def add_equal(self, value: float, count: int) -> None:
         """Count a value so many times."""

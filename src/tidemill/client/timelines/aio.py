@@ -71,6 +71,12 @@ class Stored:
     key: bytes | None
     body: bytes
     holder: str
+    group: str = ""
+    """The consumer group of the message."""
+    lease_ends: datetime | None = None
+    """Set while a consumer holds the message."""
+    seq: int = 0
+    """The order of messages that are due at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,4 +383,7 @@ def _stored(message: wire.ListedMessage) -> Stored:
         key,
         message.body,
         message.holder,
+        message.group,
+        from_ms(message.position_ms) if message.status == wire.STATUS_LEASED else None,
+        message.seq,
     )

@@ -321,4 +321,7 @@ def _listed(message: TimedMessage, now_ms: int) -> wire.ListedMessage:
         key=message.key,
         body=message.body or b"",
         holder=message.holder or "",
+        position_ms=message.due_ms,
+        seq=message.seq,
+        group=message.group,
     )

@@ -28,7 +28,7 @@ from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_versio
 from tidemill.servers.kafka.client_channel import ClientChannel
 from tidemill.servers.kafka.connection_host import ConnectionHost
 from tidemill.servers.kafka.connection_throttle import ConnectionThrottle
-from tidemill.servers.kafka.error_counts import SERVER, count_error
+from tidemill.servers.kafka.error_counts import count_error
 from tidemill.servers.kafka.eviction import Resting, Upload
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.servers.kafka.measured_steps import MeasuredSteps
@@ -501,7 +501,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         slot.buffers = buffers
         slot.done = True
         self.channel.in_flight -= 1
-        self._server.broker.metrics.api(SERVER, slot.api.name).answered(perf_counter() - slot.started)
+        self._server.durations[slot.api.name].add(perf_counter() - slot.started)
         if self._slots and self._slots[0] is slot:
             self._write_ready()
             if not self._ending:

@@ -376,7 +376,7 @@ class ListMessagesReply(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[ListedMessage, _Mapping]]] = ...) -> None: ...
 
 class ListedMessage(_message.Message):
-    __slots__ = ("id", "due_ms", "status", "attempts", "key", "body", "holder")
+    __slots__ = ("id", "due_ms", "status", "attempts", "key", "body", "holder", "position_ms", "seq", "group")
     ID_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -384,6 +384,9 @@ class ListedMessage(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    POSITION_MS_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     id: str
     due_ms: int
     status: Status
@@ -391,7 +394,10 @@ class ListedMessage(_message.Message):
     key: bytes
     body: bytes
     holder: str
-    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., attempts: _Optional[int] = ..., key: _Optional[bytes] = ..., body: _Optional[bytes] = ..., holder: _Optional[str] = ...) -> None: ...
+    position_ms: int
+    seq: int
+    group: str
+    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., attempts: _Optional[int] = ..., key: _Optional[bytes] = ..., body: _Optional[bytes] = ..., holder: _Optional[str] = ..., position_ms: _Optional[int] = ..., seq: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
 
 class HistogramRequest(_message.Message):
     __slots__ = ("timeline", "from_ms", "to_ms", "buckets", "status")
