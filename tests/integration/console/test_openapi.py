@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+
+# Kafka's schemas register with Hypothesis where it is imported. Here they do so in this thread: Python 3.11 fails when
+# two threads parse modules for pytest at the same time, and the broker would load the schemas in a thread of its own.
+import kio.static.primitive  # noqa: F401
 import pytest
 import schemathesis
 from confluent_kafka import Producer
