@@ -3,8 +3,10 @@
 A value that is not understood is refused: a broker that exports something else than the operator wanted is found late.
 """
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from tidemill.model.errors import InvalidConfig
 from tidemill.tracing.core.sampling import Sampler, sampler_of
@@ -15,6 +17,13 @@ PROTOCOL_VARIABLES = (
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
     "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
 )
+HEADER_VARIABLES = (
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+)
+_HEADER = re.compile(r"[ \t]*[\w!#$%&'*+.^`|~-]+[ \t]*=(?P<value>[ !#-+\--:<-\[\]-~]*)", re.ASCII)
+"""A header as the exporter reads it. It would log one that it cannot read, and headers have passwords."""
 NUMBER_MAX = 2**31 - 1
 MS_PER_S = 1_000
 
@@ -35,6 +44,8 @@ def read_environment(environ: Mapping[str, str]) -> OtelEnvironment:
     for name in PROTOCOL_VARIABLES:
         if (wanted := environ.get(name, "").strip()) not in {"", PROTOCOL}:
             raise InvalidConfig(f"{name}: {wanted[:40]!r} is not supported; leave it out, or set it to {PROTOCOL}")
+    for name in HEADER_VARIABLES:
+        _check_headers(name, environ.get(name, ""))
     return OtelEnvironment(
         environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true",
         sampler_of(environ.get("OTEL_TRACES_SAMPLER", ""), environ.get("OTEL_TRACES_SAMPLER_ARG", "")),
@@ -43,6 +54,20 @@ def read_environment(environ: Mapping[str, str]) -> OtelEnvironment:
         _number(environ, "OTEL_BSP_SCHEDULE_DELAY", 5_000) / MS_PER_S,
         _number(environ, "OTEL_METRIC_EXPORT_INTERVAL", 60_000) / MS_PER_S,
     )
+
+
+def _check_headers(name: str, text: str) -> None:
+    """Refuse headers that cannot be sent, without a word of their values."""
+    for position, header in enumerate(text.split(","), 1):
+        if not header.strip():
+            continue
+        found = _HEADER.fullmatch(header.strip())
+        value = "" if found is None else unquote(found["value"]).strip()
+        if found is None or not (value.isascii() and (value.isprintable() or not value)):
+            raise InvalidConfig(
+                f"{name}: header {position} is not name=value with a URL-encoded value; "
+                "write for example authorization=Bearer%20TOKEN"
+            )
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:

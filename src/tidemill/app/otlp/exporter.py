@@ -59,7 +59,8 @@ class OtlpSender:
             result = await self._thread.run(lambda: self._exporter.export(make()))
             reason = "the collector did not accept it"
         except Exception as error:  # noqa: BLE001 -- whatever a library raises must not end the loop
-            result, reason = None, repr(error)
+            # Its text may have the headers and the address, with their passwords.
+            result, reason = None, type(error).__name__
         is_accepted = result is self._accepted
         if not is_accepted and not self.is_failing:
             log.warning(

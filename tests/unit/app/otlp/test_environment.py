@@ -47,3 +47,34 @@ def test_values() -> None:
 def test_wrong_values_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig, match=name):
         read_environment({name: value})
+
+
+HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " , ", "authorization=Bearer%20s3cret", "authorization = Bearer s3cret, x-scope=a=b", "x=", "a%2Db=c"],
+)
+def test_headers_that_can_be_sent_are_accepted(text: str) -> None:
+    assert read_environment({HEADERS: text}) == read_environment({})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Bearer s3cret",
+        "good=1,s3cret",
+        "authorization=s3cret%0d%0ahost: evil",
+        "authorization=s3cr\u00e9t",
+        "authorization=s3cr%C3%A9t",
+        'authorization="s3cret"',
+        "authorization=s3cret;x",
+        "=s3cret",
+    ],
+)
+@pytest.mark.parametrize("name", [HEADERS, "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"])
+def test_headers_that_cannot_be_sent_are_refused_without_their_values(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=name) as raised:
+        read_environment({name: text})
+    assert "s3cr" not in str(raised.value)
