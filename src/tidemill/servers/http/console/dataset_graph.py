@@ -7,11 +7,11 @@ from markupsafe import Markup
 from tidemill.servers.http.core.graph_layout import GraphPlace, layout
 from tidemill.wire.http.pipelines import PipelineDataset
 
-BOX_WIDTH, BOX_HEIGHT = 184, 48
-GAP_X, GAP_Y = 44, 16
+BOX_WIDTH, BOX_HEIGHT = 164, 48
+GAP_X, GAP_Y = 38, 16
 EDGE = 2
 """Room for the lines of boxes at the edge of the drawing."""
-NAME_CHARS, DETAIL_CHARS = 20, 25
+NAME_CHARS, DETAIL_CHARS = 18, 22
 KINDS = {
     "topic": "Topic",
     "timeline": "Timeline",
