@@ -69,8 +69,6 @@ SHOTS = {
     "timelines": Shot("/timelines"),
     "timeline": Shot("/timelines/reminders"),
     "messages": Shot("/timelines/reminders/messages"),
-    "pipelines": Shot("/pipelines"),
-    "pipeline": Shot("/pipelines/shop"),
     "cluster": Shot("/cluster"),
     "rebalance": Shot("/cluster/rebalance"),
     "broker": Shot("/cluster/brokers/1"),

@@ -14,16 +14,13 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.cluster_processes import Brokers, running_brokers
-from tests.support.pipeline_reports import has_sent, pipeline_report, query_report, shop_report
 
 from tidemill import Message, Timeline
-from tidemill.client.kafka import KafkaClient
 
 ANY = "127.0.0.1:0"
 WAIT_S = 60.0
 HOUR_S = 3_600
 TICK_S = 0.25
-REPORT_S = 5.0
 SEED = 20
 REMINDERS = 1_500
 REMINDERS_LATE = 12
@@ -153,19 +150,6 @@ class Shop:
                     if stop.wait(0.4):
                         break
 
-    def keep_reporting(self, stop: threading.Event) -> None:
-        """Report about a pipeline that runs, and about one that has failed, until `stop`."""
-        began = time.time()
-        reason = "sessions: expectation known_page does not hold: page is not null"
-        query = query_report("sessions", "clicks", state="failed", error=reason, progress_ms=int(began * 1000))
-        failed = pipeline_report("clickstream", "clicks", state="failed", error=reason, queries=[query], datasets=[])
-        with KafkaClient({"bootstrap.servers": self.brokers.bootstrap}) as client:
-            while not has_sent(client, failed):
-                if stop.wait(TICK_S):
-                    return
-            while not stop.wait(REPORT_S):
-                has_sent(client, shop_report(int(time.time() * 1000), 3_600 + time.time() - began))
-
     def report_nightly(self) -> None:
         """A group that has read everything once and has left."""
         consumer = Consumer(
@@ -195,7 +179,6 @@ def running_shop(timelines: str = "sqlite:") -> Iterator[Shop]:
         work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             (shop.keep_selling, ()),
             (shop.keep_reminding, ()),
-            (shop.keep_reporting, ()),
             (shop.keep_reading, ("billing", "orders", 0.0, {})),
             (shop.keep_reading, ("warehouse", "orders", 1.5, {})),
             (shop.keep_reading, ("search-indexer", "clicks", 0.1, {"group.protocol": "consumer"})),

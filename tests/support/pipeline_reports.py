@@ -1,6 +1,5 @@
 """Reports of pipelines for tests, and how they are sent to a broker."""
 
-from math import sin
 from typing import Any
 
 from tidemill.client.kafka import KafkaClient
@@ -69,54 +68,6 @@ def pipeline_report(name: str = "shop", topic: str = "orders", **fields: Any) ->
 def send_report(client: KafkaClient, report: PipelineReport) -> None:
     """Send a report as a pipeline does."""
     send_record(client, report.pipeline.encode(), encode_report(report))
-
-
-SHOP_DATASETS = [
-    DatasetNode(kind="topic", name="orders", detail="json"),
-    DatasetNode(kind="topic", name="customers", detail="json"),
-    DatasetNode(kind="transformation", name="priced", detail="priced.py", reads=[0]),
-    DatasetNode(kind="transformation", name="enriched", detail="enriched.sql", reads=[1, 2]),
-    DatasetNode(kind="transformation", name="revenue", detail="revenue.sql", reads=[3]),
-    DatasetNode(kind="lake", name="lake/priced", detail="parquet", reads=[2]),
-    DatasetNode(kind="timeline", name="reminders", detail="append", reads=[3]),
-    DatasetNode(kind="topic", name="revenue", detail="update", reads=[4]),
-]
-
-
-def shop_report(now_ms: int, seconds: float) -> PipelineReport:
-    """A pipeline with three queries, some seconds after its start; rates rise and fall."""
-    wave = 1 + 0.4 * sin(seconds / 20)
-    rows = int(1_200 * seconds)
-    sources = [SourceProgress(topic=each, partitions=3, lag=int(90 * wave)) for each in ("orders", "customers")]
-    none: dict[str, Any] = {"rows_out": None, "state_rows": None, "state_bytes": None, "watermark_ms": None}
-    moving: dict[str, Any] = {
-        "rows_in": rows,
-        "progress_ms": now_ms,
-        "batches": int(seconds / 5),
-        "batch": int(seconds / 5),
-    }
-    queries = [
-        query_report(
-            rows_in_per_s=round(1_250 * wave, 1),
-            lag=int(180 * wave),
-            lag_s=round(0.8 * wave, 1),
-            batch_s=round(0.7 * wave, 2),
-            state_rows=4_000 + int(seconds),
-            state_bytes=int(6e6 * wave),
-            sources=sources,
-            broken={"known_item": 4},
-            **{**moving, "watermark_ms": now_ms - 600_000, "rows_out": rows // 30},
-        ),
-        query_report("files", sink="parquet lake/priced", rows_in_per_s=round(1_200 * wave, 1), **{**moving, **none}),
-        query_report("remind", sink="timeline reminders", rows_in_per_s=round(90 * wave, 1), **{**moving, **none}),
-    ]
-    return pipeline_report(
-        queries=queries,
-        datasets=SHOP_DATASETS,
-        reads=["orders", "customers"],
-        writes=["revenue", "reminders"],
-        started_ms=now_ms - int(seconds * 1_000),
-    )
 
 
 def has_sent(client: KafkaClient, report: PipelineReport) -> bool:
