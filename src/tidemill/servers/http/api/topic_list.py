@@ -1,5 +1,6 @@
 """The list of topics: names from the image of the answering broker, sizes from the leaders, rates from all brokers."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -48,8 +49,7 @@ async def list_topics(context: ApiContext, call: ApiCall[TopicQuery, None]) -> T
     listed = troubled if query.problems else matching
     shown = await _page_of(context, rights, listed, query)
     names = [each.name for each in shown]
-    sizes = await _sizes(context, rights, names)
-    rates = await _rates(context, rights, names)
+    sizes, rates = await asyncio.gather(_sizes(context, rights, names), _rates(context, rights, names))
     return TopicPage(
         topics=[_row(each, sizes, rates, rights) for each in shown],
         total=len(listed),

@@ -1,5 +1,6 @@
 """The pages of one topic in the console: overview, partitions, settings, groups and producers."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,9 +48,11 @@ CHARTS = (
 async def topic_page(context: ApiContext, call: ApiCall[TopicHistoryQuery, None]) -> Page:
     """`/topics/NAME`."""
     frame = topic_frame(context, call)
-    topic = await _described(context, call)
-    history = await topic_history(context, call.rights, [frame.name], call.query.minutes * MINUTE_SLOTS)
-    groups = await topic_groups(context, call.rights, frame.name)
+    topic, history, groups = await asyncio.gather(
+        _described(context, call),
+        topic_history(context, call.rights, [frame.name], call.query.minutes * MINUTE_SLOTS),
+        topic_groups(context, call.rights, frame.name),
+    )
     rates = {each.name: each.values for each in history.series}
     known = context.broker.view.topic(frame.name)
     values = {
