@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.support.command_line import CommandLine
 
@@ -96,6 +97,10 @@ def test_a_broker_without_sql_says_so_and_stops_in_order(tmp_path: Path, tidemil
         for _ in range(2):
             said = tidemill.refused(FAILED, "sql", "SELECT 1", "--http", http)
             assert said.startswith("SQL needs more packages; install them with: pip install 'tidemill[clickhouse]'")
+        page = httpx.get(f"http://{http}/sql", timeout=WAIT_S)
+        assert "This broker cannot run queries" in page.text
+        assert "pip install &#39;tidemill[clickhouse]&#39;" in page.text
+        assert httpx.get(f"http://{http}/api/v1/sql/tables", timeout=WAIT_S).json()["problem"] is not None
         broker.send_signal(signal.SIGTERM)
         _, errors = broker.communicate(timeout=WAIT_S)
     assert (broker.returncode, errors) == (0, "")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("chdb", "pyarrow")
 SQL_MODULE = "tidemill.app.sql"
-NO_ENGINE = "SQL needs one more package: pip install 'tidemill[clickhouse]'"
+NO_ENGINE = "SQL needs more packages; install them with: pip install 'tidemill[clickhouse]'"
 
 
 class LazySql:

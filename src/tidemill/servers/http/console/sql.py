@@ -63,8 +63,8 @@ def chart_of(asked: ChartRequest) -> str:
 
 def _some_topic(broker: BrokerNode, rights: ClientRights) -> str:
     """The first topic that the client may read, for examples."""
-    names = (each.name for each in broker.view.topics() if not each.name.startswith("__"))
-    return min((name for name in names if rights.allows(Operation.READ, ResourceType.TOPIC, name)), default="orders")
+    names = sorted(each.name for each in broker.view.topics() if not each.name.startswith("__"))
+    return next((name for name in names if rights.allows(Operation.READ, ResourceType.TOPIC, name)), "orders")
 
 
 PAGES: dict[str, PageHandler] = {"GET /sql": sql_page, "POST /sql/chart": sql_chart}
