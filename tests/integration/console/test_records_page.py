@@ -4,26 +4,15 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
-from tests.support.password_users import set_password
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.guarded_console import ADMIN, GuardedConsole, guarded_console
 
 from tidemill.servers.http.api import record_reader
 from tidemill.testing import Broker
-from tidemill.testing.child import Child
 
 WAIT_S = 30.0
 SCRIPT = "<script>alert(1)</script>"
@@ -233,58 +222,29 @@ def test_a_read_only_console_offers_no_writing() -> None:
         assert console.post("/api/v1/topics/shown/records", json=body).status_code == 403
 
 
-PASSWORD = "admin-password"
-GRANTS = {"reader": AclOperation.READ, "writer": AclOperation.WRITE, "describer": AclOperation.DESCRIBE}
+GRANTS = {"reader": "read", "writer": "write", "describer": "describe"}
 USERS = (*GRANTS, "stranger")
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker with users, and the topic orders with one record."""
-    folder: Path = tmp_path_factory.mktemp("rights")
-    (folder / "password").write_text(PASSWORD)
-    settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "connection.failed.authentication.delay.ms": "0"}
-    flags = {"data-dir": str(folder / "data"), "grpc": "none", "http": "127.0.0.1:0"}
-    with (folder / "log").open("wb") as log:
-        child = Child(flags, settings, {"TIDEMILL_ADMIN_PASSWORD_FILE": str(folder / "password")}, log)
-        try:
-            servers = child.start()
-            access: dict[str, Any] = {
-                "bootstrap.servers": str(servers["kafka"]),
-                "security.protocol": "sasl_plaintext",
-                "sasl.mechanism": "SCRAM-SHA-256",
-                "sasl.username": "admin",
-                "sasl.password": PASSWORD,
-            }
-            _fill(access)
-            yield f"http://{servers['http']}"
-        finally:
-            child.stop()
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedConsole]:
+    """A broker with users, and the topic orders with one record."""
+    with guarded_console(tmp_path_factory.mktemp("rights")) as running:
+        running.admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(WAIT_S)
+        running.add_users(USERS)
+        for name, operation in GRANTS.items():
+            running.grant(name, operations=[operation], topics=["orders"])
+        record = {"key": {"data": "k"}, "value": {"data": "secret"}}
+        running.good(ADMIN, "POST", "/api/v1/topics/orders/records", record)
+        yield running
 
 
-def _fill(access: dict[str, Any]) -> None:
-    admin = AdminClient(access)
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(WAIT_S)
-    for name in USERS:
-        set_password(admin, name, PASSWORD)
-    pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    bindings = [
-        AclBinding(ResourceType.TOPIC, "orders", pattern, f"User:{name}", "*", operation, allow)
-        for name, operation in GRANTS.items()
-    ]
-    for future in admin.create_acls(bindings).values():
-        future.result(WAIT_S)
-    writer = Producer(access)
-    writer.produce("orders", "secret", "k", 0)
-    assert writer.flush(WAIT_S) == 0
-
-
-def test_the_page_follows_the_rights_of_its_user(guarded: str) -> None:
+def test_the_page_follows_the_rights_of_its_user(guarded: GuardedConsole) -> None:
     def ask(name: str, path: str) -> httpx.Response:
-        return httpx.get(guarded + path, auth=(name, PASSWORD), headers={"accept": "text/html"}, timeout=WAIT_S)
+        return guarded.ask(name, "GET", path, headers={"accept": "text/html"})
 
     record = "/topics/orders/records/0/0"
-    shown = {name: ask(name, "/topics/orders/records") for name in (*USERS, "admin")}
+    shown = {name: ask(name, "/topics/orders/records") for name in (*USERS, ADMIN)}
     assert {name: page.status_code for name, page in shown.items()} == {
         "reader": 200,
         "writer": 200,
@@ -296,5 +256,5 @@ def test_the_page_follows_the_rights_of_its_user(guarded: str) -> None:
     assert {name for name, page in shown.items() if 'id="produce"' in page.text} == {"writer", "admin"}
     assert {name for name, page in shown.items() if "secret" in page.text} == {"reader", "admin"}
     assert "You may not read the records of this topic" in shown["writer"].text
-    assert {name for name in (*USERS, "admin") if ask(name, record).status_code == 200} == {"reader", "admin"}
+    assert {name for name in (*USERS, ADMIN) if ask(name, record).status_code == 200} == {"reader", "admin"}
     assert "data-tombstone" not in ask("reader", record).text
