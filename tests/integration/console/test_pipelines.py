@@ -87,6 +87,12 @@ def test_pipelines_are_searched_sorted_filtered_and_paged(broker: Broker, client
     assert api(broker, f"/{quote('sorted/3', safe='')}").json()["state"] == "failed"
 
 
+def test_a_failed_pipeline_needs_attention(broker: Broker, client: KafkaClient) -> None:
+    send_report(client, pipeline_report("broken", state="failed", error="it broke"))
+    found = httpx.get(f"{broker.http}/api/v1/overview", timeout=WAIT_S).json()["attention"]
+    assert ("Pipeline broken has failed", "it broke") in [(each["title"], each["detail"]) for each in found]
+
+
 def test_reports_become_metrics(broker: Broker, client: KafkaClient) -> None:
     send_report(client, pipeline_report('me"as\\ured'))
     text = httpx.get(f"{broker.http}/metrics", timeout=WAIT_S).text

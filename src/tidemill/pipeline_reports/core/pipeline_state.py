@@ -4,8 +4,8 @@ from tidemill.wire.pipeline_report import StoredReport
 
 STALE_MS = 60_000
 """A process sends a report at least every 15 seconds. One that is silent for so long has ended, or cannot reach us."""
-STALE = "stale"
-STATES = ("running", "starting", "failed", "stale", "stopped")
+FAILED, STALE = "failed", "stale"
+STATES = ("running", "starting", FAILED, STALE, "stopped")
 ALIVE = ("running", "starting")
 
 

@@ -16,6 +16,7 @@ from tidemill.servers.http.api.broker_parts import Gathered, PartKind
 from tidemill.servers.http.api.broker_reports import REPORT
 from tidemill.servers.http.api.cluster_status import counts_of, read_status
 from tidemill.servers.http.api.group_parts import GROUPS
+from tidemill.servers.http.api.pipelines import troubled_pipelines
 from tidemill.servers.http.core.attention import attention
 from tidemill.wire.http.cluster import BrokerReport
 from tidemill.wire.http.groups import GroupsQuestion
@@ -58,7 +59,12 @@ async def read_overview(context: ApiContext, call: ApiCall[None, None]) -> Clust
         timelines=_timelines(reports),
         log_bytes=sum(each.log_bytes for each in reports),
         connections=sum(each.connections for each in reports),
-        attention=attention(counts, status.brokers, [row for part in groups.parts.values() for row in part.groups]),
+        attention=attention(
+            counts,
+            status.brokers,
+            [row for part in groups.parts.values() for row in part.groups],
+            await troubled_pipelines(context, call.rights),
+        ),
         unreachable_brokers=status.unreachable_brokers,
     )
 

@@ -13,7 +13,7 @@ from tidemill.client.kafka.client import KafkaClient
 from tidemill.cluster.core.image import NO_BROKER
 from tidemill.model.topics import PIPELINES, TopicPartition
 from tidemill.pipeline_reports.coordinator import PARTITION
-from tidemill.pipeline_reports.core.pipeline_state import ALIVE
+from tidemill.pipeline_reports.core.pipeline_state import ALIVE, FAILED, STALE
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.api.api_call import ApiCall
@@ -27,10 +27,12 @@ from tidemill.wire.http.pipelines import (
     PipelineDescriptionQuery,
     PipelinePage,
     PipelineQuery,
+    PipelineRow,
     PipelinesAsked,
 )
 
 NAME_SHOWN_CHARS = 100
+TROUBLED_MAX = 10
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 P = TypeVar("P", bound=msgspec.Struct)
@@ -71,6 +73,20 @@ async def describe_pipeline(
     if part is None or part.pipeline is None:
         raise ApiProblem(404, f"there is no pipeline {name[:NAME_SHOWN_CHARS]}, or you may not see it; see /pipelines")
     return part.pipeline
+
+
+async def troubled_pipelines(context: ApiContext, rights: ClientRights) -> list[PipelineRow]:
+    """Some pipelines that have failed or are silent; none while the broker that has the reports does not answer."""
+    found: list[PipelineRow] = []
+    for state in (FAILED, STALE):
+        asked = PipelinesAsked(search="", state=state, sort="reported", descending=True, page=1, rows=TROUBLED_MAX)
+        try:
+            part = await _at_leader(context, PAGE, rights, asked)
+        except ApiProblem:  # the overview says which brokers do not answer
+            return []
+        if part is not None and part.page is not None:
+            found += part.page.pipelines
+    return found
 
 
 async def forget_pipeline(context: ApiContext, call: ApiCall[None, None]) -> None:

@@ -10,6 +10,7 @@ from tidemill.servers.http.core.cluster_counts import ClusterCounts
 from tidemill.wire.http.cluster import BrokerReport, ClusterBroker, HealthProblem
 from tidemill.wire.http.groups import GroupRow
 from tidemill.wire.http.overview import AttentionItem, Severity
+from tidemill.wire.http.pipelines import PipelineRow
 
 STUCK_S = 600.0
 """A group with members whose oldest unread record is older than this is stuck, or far too slow."""
@@ -17,16 +18,21 @@ DISK_SHARE_MAX = 0.9
 """A disk that is fuller than this is reported before it is full."""
 NAMES_MAX = 3
 GROUPS_MAX = 5
+PIPELINES_MAX = 5
+ERROR_SHOWN_CHARS = 200
 _ORDER = ("critical", "warning", "note")
 _LINKS = {"timelines": "/timelines", "clock": "/cluster", "tasks": "/logs"}
 _CRITICAL = frozenset({"records", "membership"})
 
 
 def attention(
-    counts: ClusterCounts, brokers: Sequence[ClusterBroker], groups: Iterable[GroupRow]
+    counts: ClusterCounts,
+    brokers: Sequence[ClusterBroker],
+    groups: Iterable[GroupRow],
+    pipelines: Sequence[PipelineRow] = (),
 ) -> list[AttentionItem]:
     """Everything that needs attention, the most urgent first."""
-    found = [*_partitions(counts), *_brokers(brokers), *_groups(groups)]
+    found = [*_partitions(counts), *_brokers(brokers), *_groups(groups), *_pipelines(pipelines)]
     return sorted(found, key=lambda item: _ORDER.index(item.severity))
 
 
@@ -130,6 +136,19 @@ def _groups(groups: Iterable[GroupRow]) -> Iterator[AttentionItem]:
             detail=f"{each.lag:,} records wait, the oldest for {(each.lag_s or 0) / 60:.0f} minutes.",
             link="/groups?sort=lag&descending=true",
             next_step="Look at its members and partitions: one poison record, or too few members.",
+        )
+
+
+def _pipelines(pipelines: Sequence[PipelineRow]) -> Iterator[AttentionItem]:
+    """Pipelines that have ended without being stopped, the newest first."""
+    for each in sorted(pipelines, key=lambda row: -row.reported_ms)[:PIPELINES_MAX]:
+        is_failed = each.state == "failed"
+        yield AttentionItem(
+            severity="warning",
+            title=f"Pipeline {each.pipeline} has failed" if is_failed else f"Pipeline {each.pipeline} is silent",
+            detail=each.error[:ERROR_SHOWN_CHARS] if each.error else "It has sent no report for more than a minute.",
+            link=f"/pipelines?state={each.state}",
+            next_step="Run it again to continue, or forget it on its page.",
         )
 
 
