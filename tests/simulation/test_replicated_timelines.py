@@ -153,9 +153,8 @@ async def test_brokers_lose_and_repeat_nothing_that_was_acknowledged(
         (store, "RETRY_S", 0.002),
     ):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(partition.TimelinePartition.__init__, "__kwdefaults__", {"journal_bytes_min": JOURNAL_BYTES})
     draw = random.Random(seed)
-    world = JournalWorld(tmp_path, PARTITIONS, seed, losses=0.05)
+    world = JournalWorld(tmp_path, PARTITIONS, seed, losses=0.05, journal_bytes=JOURNAL_BYTES)
     world.now_ms = 1_000_000
     for number in BROKERS:
         await world.start(number, wait_s=0.1)

@@ -54,6 +54,10 @@ class Brokers:
         """The address of one broker."""
         return f"127.0.0.1:{self._ports[number]}"
 
+    def home(self, number: int) -> Path:
+        """The data directory of a broker."""
+        return self._home / f"broker{number}"
+
     def keys(self, prefix: str) -> list[str]:
         """The keys in coordination with this prefix."""
 
@@ -75,7 +79,7 @@ class Brokers:
             "http": "none",
             "rack": "abc"[number % 3] if self._racks else "",
             "coordination": self._url,
-            "data-dir": str(self._home / f"broker{number}"),
+            "data-dir": str(self.home(number)),
             "session-ttl-ms": str(TTL_MS),
             "roles": self._roles.get(number, "overseer,carrier"),
             **{name.replace("_", "-"): value for name, value in {**self._flags, **more}.items()},

@@ -10,7 +10,7 @@ from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.timelines.core.journal_entries import JournalBatch, JournalPosition
 from tidemill.timelines.replicated.core.placement import first_seq
 from tidemill.timelines.replicated.interface import AppendEntries, PartitionMoved, TimelineIndex
-from tidemill.timelines.replicated.store import ReplicatedTimelineStore
+from tidemill.timelines.replicated.store import JOURNAL_BYTES, ReplicatedTimelineStore
 from tidemill.timelines.sqlite.index import open_index, remove_index
 
 LOG_ID = "log"
@@ -170,13 +170,16 @@ class BrokerPeers:
 class JournalWorld:
     """Brokers that share a journal. `losses` is the part of appends whose answer is lost."""
 
-    def __init__(self, home: Path, partitions: int, seed: int = 0, losses: float = 0.0) -> None:
+    def __init__(
+        self, home: Path, partitions: int, seed: int = 0, losses: float = 0.0, journal_bytes: int = JOURNAL_BYTES
+    ) -> None:
         self.logs = [MemoryLog() for _ in range(partitions)]
         self.stores: dict[int, ReplicatedTimelineStore] = {}
         self.cut: set[int] = set()
         self.losses = losses
         self.appended = 0
         self.now_ms = 0
+        self._journal_bytes = journal_bytes
         self._home = home
         self._random = random.Random(seed)
 
@@ -199,6 +202,7 @@ class JournalWorld:
             open_index=open_one,
             remove_index=remove_one,
             clock_ms=lambda: self.now_ms,
+            journal_bytes=self._journal_bytes,
             wait_s=wait_s,
         )
         self.stores[node_id] = store

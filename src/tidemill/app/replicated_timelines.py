@@ -57,6 +57,7 @@ async def open_replicated(settings: Settings, broker: BrokerNode) -> ReplicatedT
         open_index=open_one,
         remove_index=remove_one,
         clock_ms=broker.clock_ms,
+        journal_bytes=settings.broker.tidemill_timelines_journal_bytes,
         supervisor=broker.supervisor,
     )
     broker.answer_timeline_calls = store.answers.answer

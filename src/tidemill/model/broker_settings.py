@@ -259,6 +259,14 @@ _OWN = (
         "Acknowledge calls of replicated timelines when all in-sync replicas have them, not only the leader.",
     ),
     Setting(
+        "tidemill.timelines.journal.bytes",
+        SettingKind.LONG,
+        "67108864",
+        "Size up to which a partition of the journal of replicated timelines is left as it is. A larger one "
+        "is rewritten and trimmed when it has three times what that restates.",
+        low=1024,
+    ),
+    Setting(
         "tidemill.timelines.topic.num.partitions",
         SettingKind.INT,
         "4",
@@ -412,6 +420,7 @@ class BrokerSettings:
     tidemill_sql_timeout_ms: int
     tidemill_tend_interval_ms: int
     tidemill_timelines_committed: bool
+    tidemill_timelines_journal_bytes: int
     tidemill_timelines_topic_num_partitions: int
     tidemill_timelines_topic_replication_factor: int
     tidemill_timelines_topic_segment_bytes: int

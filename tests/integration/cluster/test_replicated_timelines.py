@@ -1,5 +1,7 @@
 """Replicated timelines on three brokers with etcd: any broker takes every call, and the loss of one loses nothing."""
 
+import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +19,9 @@ from tests.support.waiting import eventually
 from tidemill import Message, Timeline
 from tidemill.model.errors import TidemillError
 from tidemill.servers.grpc.timeline_peers import PATH
+from tidemill.timelines.core.errors import UnknownTimeline
 from tidemill.timelines.core.frames import pack
+from tidemill.timelines.sqlite import open_store
 
 SETTINGS = {"tidemill.tend.interval.ms": "200"}
 MESSAGES = 400
@@ -118,6 +122,54 @@ def test_messages_are_there_when_all_brokers_were_killed(
             assert time.time() * 1000 >= later
         finally:
             consumer.close()
+
+
+def test_the_journal_stays_small_and_an_empty_broker_gets_everything_from_it() -> None:
+    small = {"tidemill.timelines.journal.bytes": "200000", "tidemill.timelines.topic.segment.bytes": "100000"}
+    with (
+        running_brokers(3, {**SETTINGS, **small}, grpc="127.0.0.1:0", timelines="replicated:") as brokers,
+        Timeline(address(brokers, 1), "reminders") as timeline,
+    ):
+        timeline.create()
+        kept = [Message(bytes(500), due=time.time() + 3600, id=f"kept{number}") for number in range(100)]
+        timeline.schedule(kept)
+        for turn in range(40):
+            names = [f"gone{turn}-{number}" for number in range(100)]
+            timeline.schedule([Message(bytes(500), due=time.time() + 3600, id=one) for one in names])
+            timeline.cancel(names)
+        written = 40 * 100 * 500
+        eventually(lambda: journal_bytes(brokers, 1) < written / 2, "the journal is not trimmed")
+        brokers.stop(2)
+        shutil.rmtree(brokers.home(2))
+        brokers.start(2)
+        wanted = {one.id for one in kept}
+        eventually(
+            lambda: index_ids(brokers, 2) == wanted, "the empty broker does not get all messages", interval_s=0.5
+        )
+        assert left(brokers, 2) == 100
+
+
+def index_ids(brokers: Brokers, number: int) -> set[str]:
+    """The ids of the messages in the indexes of a broker, as it has them on its disk."""
+
+    async def read() -> set[str]:
+        found: set[str] = set()
+        for path in sorted((brokers.home(number) / "timelines").glob("*.db")):
+            store = await open_store(path)
+            try:
+                with suppress(UnknownTimeline):
+                    found |= {one.id for one in await store.find("reminders", now_ms=0, limit=1_000)}
+            finally:
+                await store.close()
+        return found
+
+    return asyncio.run(read())
+
+
+def journal_bytes(brokers: Brokers, number: int) -> int:
+    """The size of the journal at a broker."""
+    folder = brokers.home(number) / "streams" / "__timelines"
+    return sum(path.stat().st_size for path in folder.rglob("*.log"))
 
 
 def code_of_a_stranger(where: str) -> grpc.StatusCode:

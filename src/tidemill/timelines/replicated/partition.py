@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import structlog
 
 from tidemill.model.errors import TidemillError
+from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.journal_codec import decode_entry
 from tidemill.timelines.core.journal_entries import JournalGroup, JournalPosition
 from tidemill.timelines.replicated.core.snapshots import (
-    JOURNAL_BYTES_MIN,
     RESTATE_MESSAGES,
     RESTATE_PAUSE_S,
     should_restate,
@@ -47,13 +47,13 @@ class TimelinePartition:
         open_index: OpenIndex,
         remove_index: RemoveIndex,
         *,
-        journal_bytes_min: int = JOURNAL_BYTES_MIN,
+        journal_bytes: int,
     ) -> None:
         self._number = number
         self._journal = journal
         self._open_index = open_index
         self._remove_index = remove_index
-        self._journal_bytes_min = journal_bytes_min
+        self._journal_bytes = journal_bytes
         self._index: TimelineIndex | None = None
         self._log_id = ""
         self._epoch: int | None = None
@@ -131,9 +131,18 @@ class TimelinePartition:
         if self._index is not None and self._log_id != log_id:
             await self.close()
         if self._index is None:
-            self._index = await self._open_index(log_id, self._number, self._append)
+            self._index = await self._open_or_make(log_id)
             self._log_id = log_id
         return self._index
+
+    async def _open_or_make(self, log_id: str) -> TimelineIndex:
+        """The index in its file; a damaged file is replaced, because the journal has everything."""
+        try:
+            return await self._open_index(log_id, self._number, self._append)
+        except StoreCorrupt as error:
+            log.warning("timeline_index_damaged", partition=self._number, error=str(error))
+            await self._remove_index(log_id, self._number)
+            return await self._open_index(log_id, self._number, self._append)
 
     async def _read_on(self, index: TimelineIndex) -> TimelineIndex:
         """Apply what is committed; builds the index again if it does not continue the journal."""
@@ -157,7 +166,7 @@ class TimelinePartition:
         return await self._journal.append(values, at, self._epoch)
 
     async def _tend(self, index: TimelineIndex) -> None:
-        if should_restate(self._journal.size_bytes, self._restated_bytes, self._journal_bytes_min):
+        if should_restate(self._journal.size_bytes, self._restated_bytes, self._journal_bytes):
             await self._restate(index)
 
     async def _restate(self, index: TimelineIndex) -> None:

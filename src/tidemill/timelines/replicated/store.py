@@ -67,6 +67,8 @@ from tidemill.timelines.replicated.interface import (
 from tidemill.timelines.replicated.partition import TimelinePartition
 from tidemill.timelines.replicated.peers import CallAnswers, RemotePartition
 
+JOURNAL_BYTES = 64 * 1024 * 1024
+"""Up to this size a partition of the journal is not restated."""
 WAIT_S = 8.0
 """How long a call waits for a partition that is moving to another broker."""
 RETRY_S = 0.1
@@ -94,6 +96,7 @@ class ReplicatedTimelineStore:
         open_index: OpenIndex,
         remove_index: RemoveIndex,
         clock_ms: Callable[[], int],
+        journal_bytes: int = JOURNAL_BYTES,
         supervisor: Supervisor | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
@@ -104,6 +107,7 @@ class ReplicatedTimelineStore:
         self._remove_index = remove_index
         self._clock_ms = clock_ms
         self._supervisor = supervisor or Supervisor()
+        self._journal_bytes = journal_bytes
         self._wait_s = wait_s
         self._known: dict[str, TimelineInfo] = {}
         self._here: list[TimelinePartition] = []
@@ -123,7 +127,9 @@ class ReplicatedTimelineStore:
                 return
             for number in range(self._topic.partitions):
                 journal = self._topic.partition(number)
-                partition = TimelinePartition(number, journal, self._open_index, self._remove_index)
+                partition = TimelinePartition(
+                    number, journal, self._open_index, self._remove_index, journal_bytes=self._journal_bytes
+                )
                 self._here.append(partition)
                 self._tasks.append(self._supervisor.keep("timeline partition", partition.run, about=str(number)))
 

@@ -16,6 +16,8 @@ from tidemill.timelines.sqlite.tables import BODIES, FRESH, MESSAGES, TIMELINES,
 APPLICATION_ID = 0x544D544C  # "TMTL", so that another program's file is not mistaken for ours
 BUSY_MS = 5_000
 WRITER_CACHE_KIB = 64 * 1024
+INDEX_CACHE_KIB = 16 * 1024
+"""For the index of a partition of replicated timelines: a broker has several."""
 READER_CACHE_KIB = 2 * 1024
 """After each commit of the writer a reader starts with an empty cache, so the needs of one read are enough."""
 STATEMENTS_CACHED = 64

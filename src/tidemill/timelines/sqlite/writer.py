@@ -28,7 +28,7 @@ import structlog
 
 from tidemill.timelines.core.errors import StoreUnavailable, TimelineError
 from tidemill.timelines.sqlite.merge import Merger
-from tidemill.timelines.sqlite.schema import WRITER_CACHE_KIB, connect, prepare, translate
+from tidemill.timelines.sqlite.schema import INDEX_CACHE_KIB, WRITER_CACHE_KIB, connect, prepare, translate
 from tidemill.timelines.sqlite.sweep import Sweeper
 
 GROUP_OPERATIONS_MAX = 256
@@ -98,7 +98,7 @@ class SqliteWriter:
 
     def _run(self) -> None:
         try:
-            connection = connect(self._path, WRITER_CACHE_KIB)
+            connection = connect(self._path, WRITER_CACHE_KIB if self._journal is None else INDEX_CACHE_KIB)
             prepare(connection, self._path)
             if self._journal is not None:
                 connection.execute("PRAGMA synchronous = NORMAL")  # what a power failure takes is in the journal

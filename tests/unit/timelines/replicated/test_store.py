@@ -130,6 +130,19 @@ async def test_a_call_waits_for_the_next_leader_and_fails_when_there_is_none(wor
         await world.stores[1].schedule("line", [new(2)])
 
 
+async def test_a_damaged_index_is_built_again_from_the_journal(world: JournalWorld, tmp_path: Path) -> None:
+    await world.stores[1].schedule("line", [new(number) for number in range(12)])
+    await world.stop(2)
+    files = sorted((tmp_path / "broker2").glob("*.db"))
+    assert len(files) == PARTITIONS
+    for path in files:
+        path.write_bytes(b"damaged" * 1_000)
+    store = await world.start(2)
+    for log in world.logs:
+        log.lead(2)
+    assert len(await store.find("line", now_ms=NOW, limit=100)) == 12
+
+
 async def test_a_frame_that_is_no_call_is_answered_with_an_error(world: JournalWorld) -> None:
     for frame in (b"", b"\xff" * 10, b"\0\0\0\x02[]", b'\0\0\0\x0b[0,"explode"'):
         assert b"StoreCorrupt" in await world.stores[1].answers.answer(frame)

@@ -4,7 +4,6 @@ A restatement writes all timelines, and then all messages, to the end of the jou
 them, nothing before the first is needed. It is worth its cost when the journal is much larger than what it restates.
 """
 
-JOURNAL_BYTES_MIN = 64 * 1024 * 1024
 RESTATE_FACTOR = 3
 """The journal may grow to this many times the size of the last restatement before the next one begins."""
 RESTATE_MESSAGES = 500
@@ -12,6 +11,6 @@ RESTATE_MESSAGES = 500
 RESTATE_PAUSE_S = 0.02
 
 
-def should_restate(journal_bytes: int, restated_bytes: int, least_bytes: int = JOURNAL_BYTES_MIN) -> bool:
+def should_restate(journal_bytes: int, restated_bytes: int, least_bytes: int) -> bool:
     """Whether a restatement should begin; `restated_bytes` is the size of the last one."""
     return journal_bytes > max(least_bytes, RESTATE_FACTOR * restated_bytes)
