@@ -50,6 +50,8 @@ class Cluster:
         self.disks = disks
         self._url = etcd.new_folder()
         self._ports = {number: free_port() for number in where.brokers}
+        self.timelines = {number: f"{address}:{free_port()}" for number, address in where.brokers.items()}
+        """The gRPC address of each broker."""
         self._running: dict[int, Child] = {}
         self._admin: AdminClient | None = None
 
@@ -64,9 +66,9 @@ class Cluster:
             flags = {
                 "node-id": str(number),
                 "kafka": f"{self.hosts.brokers[number]}:{self._ports[number]}",
-                "grpc": "none",
+                "grpc": self.timelines[number],
                 "http": "none",
-                "timelines": "memory:",
+                "timelines": "replicated:",
                 "coordination": self._url,
                 "data-dir": str(self.disks.of[number].path / "data"),
                 "session-ttl-ms": str(TTL_MS),

@@ -22,12 +22,14 @@ from tests.chaos.cluster import PARTITIONS, TOPIC, Cluster, running_cluster
 from tests.chaos.copier import Copiers
 from tests.chaos.history import stalls
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.timers import TimerClients
 from tests.chaos.workload import Workload
 
 RATE = 60.0
 """Records per second and producer. More would starve a broker, which looks like a fault."""
 REST_S = 2.0
 ACKNOWLEDGED_PER_S_MIN = 10.0
+TIMERS_PER_S_MIN = 1.0
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Report:
     acknowledged: int = 0
     copied: int = 0
     transactions: int = 0
+    timers: int = 0
+    """Messages of a timeline that were acknowledged."""
     problems: dict[str, list[str]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
     failovers: list[float] = field(default_factory=list)
@@ -50,6 +54,7 @@ class Report:
         reported = [
             f"acknowledged {self.acknowledged}, lost {lost}, duplicated {twice} in {self.seconds:.0f} s",
             f"copied {self.copied} in {self.transactions} transactions",
+            f"timers {self.timers}",
             f"{sum(self.faults.values())} faults: {faults}",
             f"longest stall of a partition {self.longest_stall:.1f} s",
         ]
@@ -66,10 +71,12 @@ def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = (), logs: Pa
         nemesis = Nemesis(cluster, random)
         workload = Workload(cluster.bootstrap, TOPIC, PARTITIONS, RATE)
         copiers = Copiers(cluster.bootstrap, TOPIC, PARTITIONS)
+        timers = TimerClients(list(cluster.timelines.values()), seed)
         cluster.create_topics(*copiers.targets.values())
         cluster.settle()
         workload.start()
         copiers.start()
+        timers.start()
         stack.callback(copiers.stop)
         began = time.monotonic()
         time.sleep(3)
@@ -82,6 +89,7 @@ def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = (), logs: Pa
         cluster.settle()
         workload.stop_sending()
         stuck = workload.stop_consuming()
+        timer_problems = timers.finish()
         copiers.finish()
         copiers.stop()
         workload.read_everything(copiers.targets)
@@ -90,7 +98,8 @@ def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = (), logs: Pa
         report.acknowledged = len(workload.history.acknowledged)
         report.copied = sum(map(len, workload.history.copies.values()))
         report.transactions = copiers.transactions
-        report.problems = workload.history.problems()
+        report.timers = len(timers.acknowledged)
+        report.problems = workload.history.problems() | timer_problems
         if stuck:
             report.problems["consumers do not end"] = stuck
         report.longest_stall = max(stalls(workload.acknowledged(), began + 3, ended).values(), default=0.0)
@@ -112,6 +121,7 @@ def check(report: Report) -> None:
     """Check that nothing is wrong, and that faults and acknowledgements happened."""
     assert not report.problems, report.problems
     assert sum(report.faults.values()) > 0, "no fault was injected"
+    assert report.timers > TIMERS_PER_S_MIN * report.seconds, f"only {report.timers} timers acknowledged"
     assert report.acknowledged > ACKNOWLEDGED_PER_S_MIN * report.seconds, f"only {report.acknowledged} acknowledged"
 
 
