@@ -11,7 +11,7 @@ response has no field for an error, the connection closes.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Coroutine
 from contextlib import AsyncExitStack
 from struct import Struct
@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import structlog
 
-from tidemill.model.errors import ProtocolViolation, TidemillError
+from tidemill.model.errors import ProtocolViolation
 from tidemill.model.listeners import ListenerSpec
 from tidemill.security.client_certificate import certificate_principal
 from tidemill.servers.kafka.api import Api, Buffers, Call, ConnectionIdentity
@@ -28,13 +28,13 @@ from tidemill.servers.kafka.api_versions import API_VERSIONS, unsupported_versio
 from tidemill.servers.kafka.client_channel import ClientChannel
 from tidemill.servers.kafka.connection_host import ConnectionHost
 from tidemill.servers.kafka.connection_throttle import ConnectionThrottle
-from tidemill.servers.kafka.error_counts import count_error
 from tidemill.servers.kafka.eviction import Resting, Upload
+from tidemill.servers.kafka.handled_call import answer_of
 from tidemill.servers.kafka.loop_guard import LOOP_ITEMS_MAX
 from tidemill.servers.kafka.measured_steps import MeasuredSteps
 from tidemill.servers.kafka.response_slot import ResponseSlot
 from tidemill.servers.kafka.throttle_time import PRODUCE, throttle_ms, with_throttle_time
-from tidemill.wire.kafka.error_codes import refusals
+from tidemill.servers.kafka.upload_clock import UploadClock
 from tidemill.wire.kafka.frames import FrameReader
 from tidemill.wire.kafka.loading import is_loaded, load
 from tidemill.wire.kafka.reader import TooManyItems
@@ -56,9 +56,6 @@ WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
 WRITE_BUFFER_LOW_BYTES = 256 * 1024
 JOINED_WRITE_BYTES_MAX = 64 * 1024
 """Responses up to this size are joined before the write; larger ones are written as separate buffers."""
-UPLOAD_GRACE_S = 120.0
-UPLOAD_BYTES_PER_S_MIN = 64 * 1024
-"""A frame must arrive within the grace time plus its size at this rate; slower connections are closed."""
 _PREFIX = Struct(">ii")
 
 log = structlog.get_logger("tidemill.kafka")
@@ -85,12 +82,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._write_paused = False
-        self._read_paused = False
         self._retired = False
         self._ending = False
-        self._upload_deadline: float | None = None
-        self._upload_began = 0.0
-        self._paused_at = 0.0
+        self._uploads = UploadClock()
         self._served = False
         self._login_deadline = self._loop.time() + LOGIN_TIMEOUT_S
         self.last_active = self._loop.time()
@@ -167,7 +161,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         self.channel.traffic.bytes_in += nbytes
         if not self._frames.partial_bytes:
-            self._upload_began = self.last_active
+            self._uploads.begin(self.last_active)
         try:
             frames = self._frames.received(nbytes)
         except ProtocolViolation as error:
@@ -175,10 +169,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         if self._ending:
             return
-        self._upload_deadline = None if frames else self._deadline()
         if frames:
             self._served = True
-            self._upload_began = self.last_active
+            self._uploads.completed(self.last_active)
+        else:
+            self._uploads.arrived(self.last_active, self._frames.partial_bytes, self._frames.partial_size)
         for frame in frames:
             self._pending_bytes += len(frame)
         self._waiting += frames
@@ -208,7 +203,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def too_slow(self, now: float, idle_s: float) -> bool:
         """Whether the client was idle for too long, or sends a request too slowly."""
-        if self._upload_deadline is not None and now > self._upload_deadline and not self._read_paused:
+        if self._uploads.is_over(now):
             return True
         if now > self._login_deadline and not self._identity.is_authenticated:
             return True
@@ -219,8 +214,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         held = self._frames.partial_bytes
         if self._ending or not held:
             return None
-        until = self._paused_at if self._read_paused else now  # a pause in reading does not count against the client
-        return Upload(self, held, self._frames.received_bytes, until - self._upload_began)
+        return Upload(self, held, self._frames.received_bytes, self._uploads.seconds(now))
 
     def resting(self, now: float) -> "Resting[ClientConnection] | None":
         """How long the connection has been idle, if no request is in progress."""
@@ -439,7 +433,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def _serve(self, slot: ResponseSlot, call: Call, header: Header, answering: Awaitable[Any]) -> None:
         flexible = is_flexible(header.key, header.version)
         try:
-            answer = await self._handle(slot.api, call, answering)
+            answer = await answer_of(slot.api, call, answering)
             if self._throttle.is_enabled:
                 self._muting.count_answer(slot.api, call)
             if call.wait_s:
@@ -472,25 +466,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._muting.mute(wait_s, self.unmute)
         self._regulate_reading()
         return True
-
-    async def _handle(self, api: Api, call: Call, answering: Awaitable[Any]) -> Any:
-        try:
-            answer = await answering
-        except ProtocolViolation:
-            raise
-        except Exception as error:
-            if not isinstance(error, TidemillError):
-                log.exception("request_failed", api=api.name, version=call.version, client_id=call.client_id)
-            answer = call.refusal(error)
-            if answer is None:
-                raise ProtocolViolation(
-                    f"{api.name} version {call.version} failed and its response has no error field: {error}"
-                ) from error
-        if answer is not None and not isinstance(answer, list):
-            codes = await call.in_worker(_error_counts, answer) if call.is_answer_large else _error_counts(answer)
-            for code, count in codes.items():
-                count_error(call.broker.metrics, api.name, code, count)
-        return answer
 
     def _answer(self, slot: ResponseSlot, header: Header, buffers: Buffers | None, *, flexible: bool) -> None:
         if buffers is not None:
@@ -553,12 +528,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._ending = True
         self._loop.call_later(LOGIN_END_S, self.close)
 
-    def _deadline(self) -> float | None:
-        size = self._frames.partial_size
-        if self._upload_deadline is not None or not self._frames.partial_bytes:
-            return self._upload_deadline
-        return self._loop.time() + UPLOAD_GRACE_S + size / UPLOAD_BYTES_PER_S_MIN
-
     def _account(self) -> None:
         """Report the bytes of requests that this connection holds."""
         held = self._pending_bytes + self._frames.partial_bytes
@@ -575,14 +544,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         if crowded:
             self._server.stall(self)
         full = many or crowded or self._write_paused or self._retired or self._muting.is_muted
-        if full and not self._read_paused:
-            self._read_paused = True
-            self._paused_at = self._loop.time()
+        if full and not self._uploads.is_paused:
+            self._uploads.pause(self._loop.time())
             self._transport.pause_reading()
-        elif not full and self._read_paused:
-            self._read_paused = False
-            self._upload_deadline = None
-            self._upload_began += self._loop.time() - self._paused_at
+        elif not full and self._uploads.is_paused:
+            self._uploads.resume(self._loop.time())
             self._transport.resume_reading()
 
 
@@ -591,7 +557,3 @@ def _read(api: Api, header: Header, frame: bytearray, *items_max: int) -> Any:
     if api.read is not None:
         return api.read(frame, header.body, header.version, *items_max)
     return read_body(header, frame, *items_max)
-
-
-def _error_counts(answer: Any) -> dict[int, int]:
-    return Counter(refusals(answer))

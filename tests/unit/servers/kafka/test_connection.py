@@ -364,11 +364,11 @@ async def test_quiet_connections_and_drops_are_closed_and_busy_ones_are_not(tmp_
         dropping.writer.write(struct.pack(">i", 1000) + b"x")
         busy.writer.write(request(1, 1))
         await eventually_async(lambda: slow.started == [1])
-        await eventually_async(lambda: any(each._upload_deadline for each in server._connections))
+        await eventually_async(lambda: any(each._uploads._deadline for each in server._connections))
         for each in server._connections:
             each.last_active -= 3600
-            if each._upload_deadline is not None:
-                each._upload_deadline -= 3600
+            if each._uploads._deadline is not None:
+                each._uploads._deadline -= 3600
         server._sweep()
         assert await quiet.ended()
         assert await dropping.ended()
@@ -403,7 +403,7 @@ async def test_uploads_that_stand_still_are_closed_first_when_memory_is_short(tm
             client.writer.write(struct.pack(">i", 900_000) + bytes(500_000))
         await eventually_async(lambda: sum(each._frames.received_bytes == 500_000 for each in server._connections) == 3)
         for each in server._connections:
-            each._upload_began -= 60
+            each._uploads._began -= 60
         busy = await RawClient.connect(server)
         busy.writer.write(struct.pack(">i", 900_000) + bytes(700_000))
         await eventually_async(lambda: any(each._frames.received_bytes == 700_000 for each in server._connections))
@@ -478,11 +478,11 @@ async def test_the_time_in_which_the_broker_reads_nothing_does_not_make_a_client
         await eventually_async(lambda: any(each._frames.received_bytes == 50_000 for each in server._connections))
         (here,) = server._connections
         here.pause_writing()
-        upload = here.upload(here._paused_at + 3600)
+        upload = here.upload(here._uploads._paused_at + 3600)
         assert upload is not None
         assert upload.age_s < 60
-        here._paused_at -= 3600
-        here._upload_began -= 3600
+        here._uploads._paused_at -= 3600
+        here._uploads._began -= 3600
         here.resume_writing()
         assert server._uploads()[0].age_s < 60
         await client.close()
@@ -496,7 +496,7 @@ async def test_a_connection_that_asks_for_nothing_gives_way_to_a_new_one(tmp_pat
         await eventually_async(lambda: any(each._frames.received_bytes for each in server._connections))
         for each in server._connections:
             each.last_active -= SILENT_S
-            each._upload_began -= SILENT_S
+            each._uploads._began -= SILENT_S
         newcomers = []
         for gone in (dropping, silent):
             newcomer = await RawClient.connect(server)
