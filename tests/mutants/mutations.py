@@ -98,7 +98,7 @@ class _Finder:
         match child:
             case ast.expr():
                 yield from self._expression(child, node, inside, is_condition=name in {"test", "guard"})
-            case ast.keyword(arg=str(argument)) if argument in LAYOUT_KEYWORDS:
+            case ast.keyword() if _is_unseen(child):
                 pass
             case ast.withitem(context_expr=value) | ast.keyword(value=value):
                 yield from self._expression(value, node, inside)
@@ -133,7 +133,7 @@ class _Finder:
                 case ast.expr():
                     is_test = isinstance(node, ast.IfExp) and name == "test"
                     yield from self._expression(child, statement, function, is_condition=is_test)
-                case ast.keyword(arg=str(argument)) if argument in LAYOUT_KEYWORDS:
+                case ast.keyword() if _is_unseen(child):
                     pass
                 case ast.keyword(value=value):
                     yield from self._expression(value, statement, function)
@@ -197,6 +197,12 @@ def _statements(node: ast.stmt, *, is_constructor: bool) -> Iterator[str]:
             yield ast.unparse(ast.AugAssign(node.target, OPERATORS[type(op)](), node.value))
         case _:
             pass
+
+
+def _is_unseen(argument: ast.keyword) -> bool:
+    """Whether no fault of this argument can be seen: layout, and `strict=True`, which checks equal lengths again."""
+    is_check = argument.arg == "strict" and isinstance(argument.value, ast.Constant) and argument.value.value is True
+    return is_check or argument.arg in LAYOUT_KEYWORDS
 
 
 def _is_log_call(node: ast.expr) -> bool:

@@ -26,8 +26,9 @@ from tidemill.records.arrow import (
     warm_up,
 )
 from tidemill.records.arrow.batch_builder import UNPACKED_BYTES_MAX
+from tidemill.records.arrow.columns import Columns, Runs
 from tidemill.records.arrow.schema import HEADER
-from tidemill.records.build import NewRecord, build_batch
+from tidemill.records.build import NewRecord, build_batch, encode_records
 from tidemill.records.compression import Codec
 from tidemill.records.header import check_crc, read_header
 from tidemill.records.incremental_compression import Compression
@@ -61,6 +62,22 @@ def test_rows_become_the_batch_that_their_records_are(kernels: str, records: lis
     check_crc(batch, 0, read_header(batch))
     assert count == len(records)
     assert batch == build_batch(records, codec=codec, leader_epoch=-1)
+
+
+@both
+@given(records=new_records, cut=st.integers(0, 12))
+@settings(max_examples=60, deadline=None)
+def test_runs_of_rows_become_the_records_of_their_batches(kernels: str, records: list[NewRecord], cut: int) -> None:
+    cut = min(cut, len(records))
+    deltas = [*range(cut), *range(3, 3 + len(records) - cut)]
+    columns = Columns.of(rows(records), NOW_MS)
+    runs = Runs(np.array([cut, len(records)]), np.array([NOW_MS, NOW_MS - 5]), np.array(deltas, np.int64))
+    made = load_kernels(kernels)
+    written = made.write_runs(made.prepare(columns), runs, int(columns.sizes().sum()))
+    assert [bytes(each) for each in written] == [
+        encode_records(records[:cut], NOW_MS, deltas[:cut]),
+        encode_records(records[cut:], NOW_MS - 5, deltas[cut:]),
+    ]
 
 
 @both

@@ -158,6 +158,7 @@ def test_wrong_values(entries: Entries, key: str, value: float, reason: str) -> 
 def test_values() -> None:
     assert parse_value(entity((USER, None)), "request_percentage", 0.5) == (QuotaKind.REQUEST, 0.5)
     assert parse_value(entity((CLIENT_ID, "a")), "producer_byte_rate", 2.0**62) == (QuotaKind.PRODUCE, 2.0**62)
+    assert parse_value(entity((IP, None)), "connection_creation_rate", 2.0**31 - 1)[1] == 2.0**31 - 1
     assert parse_kind(entity((IP, None)), "connection_creation_rate") is QuotaKind.CONNECTION
 
 
