@@ -11,6 +11,7 @@ from tidemill.security.core.acl_selection import (
     parse_principals,
     parse_resources,
 )
+from tidemill.security.core.acls import AclBinding
 from tidemill.security.core.resources import Operation, PatternType, Permission, ResourceType
 
 ORDERS = parse_resources(["orders"], [], [], cluster=False, prefix=False)
@@ -42,6 +43,30 @@ def test_hosts_have_their_shortest_form() -> None:
 def test_a_prefix_makes_prefixed_patterns() -> None:
     [found] = parse_resources(["pub."], [], [], cluster=False, prefix=True)
     assert found.pattern is PatternType.PREFIXED
+
+
+def test_an_acl_is_selected_when_every_given_part_fits() -> None:
+    binding = AclBinding(
+        ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:alice", "10.0.0.1", Operation.READ, Permission.ALLOW
+    )
+    fitting = [
+        AclSelection((), ()),
+        AclSelection(ALICE, ORDERS, operations=(Operation.READ,), hosts=("10.0.0.1",), permission=Permission.ALLOW),
+        AclSelection((), (), hosts=("10.0.0.2", "10.0.0.1")),
+        AclSelection((), (), consumer=True),
+        AclSelection((), (), permission=Permission.ANY),
+    ]
+    assert [selection.selects(binding) for selection in fitting] == [True] * len(fitting)
+    others = [
+        AclSelection(parse_principals(["bob"]), ()),
+        AclSelection((), MAILER),
+        AclSelection((), parse_resources(["orders"], [], [], cluster=False, prefix=True)),
+        AclSelection((), (), operations=(Operation.WRITE,)),
+        AclSelection((), (), producer=True),
+        AclSelection((), (), hosts=("10.0.0.2",)),
+        AclSelection((), (), permission=Permission.DENY),
+    ]
+    assert [selection.selects(binding) for selection in others] == [False] * len(others)
 
 
 @pytest.mark.parametrize(

@@ -50,3 +50,16 @@ def test_addresses_are_bounded() -> None:
 )
 def test_an_ipv6_network_counts_as_one_address(host: str, network: str) -> None:
     assert network_of(host) == network
+
+
+def test_an_address_that_owes_nothing_is_forgotten_before_one_that_does() -> None:
+    logins = FailedLogins()
+    for _ in range(4 * FAILURES_AT_ONCE):
+        logins.wait_s("guesses", 1.0)
+    logins.wait_s("failed once", 1.25)
+    for number in range(ADDRESSES_MAX - 2):
+        logins.wait_s(f"other {number}", 1.3)
+    now_s = 1.25 + 1 / FAILURES_PER_S
+    logins.wait_s("new", now_s)
+    assert len(logins) == ADDRESSES_MAX
+    assert logins.wait_s("guesses", now_s) > 1

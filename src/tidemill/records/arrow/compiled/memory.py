@@ -42,7 +42,7 @@ def varint(data: Any, at: Any, end: Any) -> Any:
     shift = np.uint64(7)
     at += 1
     while True:
-        if at >= end or shift > np.uint64(63):
+        if at >= end:
             return np.int64(0), np.int64(BAD)
         byte = data[at]
         at += 1

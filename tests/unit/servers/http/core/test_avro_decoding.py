@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.servers.http.core.avro_decoding import AvroSchema, UndecodablePayload
+from tidemill.servers.http.core.avro_decoding import DEPTH_MAX, AvroSchema, UndecodablePayload
 
 POINT = {"type": "record", "name": "Point", "namespace": "geo", "fields": [{"name": "x", "type": "int"}]}
 
@@ -80,6 +80,40 @@ def test_a_type_that_contains_itself_is_bounded() -> None:
     schema = AvroSchema({"type": "record", "name": "R", "fields": [{"name": "r", "type": "R"}]})
     with pytest.raises(UndecodablePayload, match="nested more than"):
         schema.decode(b"")
+
+
+def test_data_may_be_nested_as_deep_as_the_limit() -> None:
+    schema: object = "int"
+    value: object = 7
+    for _ in range(DEPTH_MAX):
+        schema, value = {"type": "record", "name": "R", "fields": [{"name": "r", "type": schema}]}, {"r": value}
+    assert AvroSchema(schema).decode(long(7)) == value
+    with pytest.raises(UndecodablePayload, match="nested more than"):
+        AvroSchema({"type": "record", "name": "R", "fields": [{"name": "r", "type": schema}]})
+
+
+def test_a_list_of_records_may_be_as_long_as_the_limit() -> None:
+    """Each link is a field, a branch of a union and a name: three steps deeper."""
+    links = DEPTH_MAX // 3
+    schema = AvroSchema({"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]})
+    value: object = {"r": None}
+    for _ in range(links):
+        value = {"r": value}
+    assert schema.decode(long(1) * links + long(0)) == value
+    with pytest.raises(UndecodablePayload, match="nested more than"):
+        schema.decode(long(1) * (links + 1) + long(0))
+
+
+@pytest.mark.parametrize(("kind", "values"), [("array", "items"), ("map", "values")])
+def test_collections_may_be_nested_as_deep_as_the_limit(kind: str, values: str) -> None:
+    schema, data, value = "int", long(7), 7
+    made: object = schema
+    expected: object = value
+    for _ in range(DEPTH_MAX):
+        made = {"type": kind, values: made}
+        data = long(1) + (long(1) + b"k" if kind == "map" else b"") + data + long(0)
+        expected = {"k": expected} if kind == "map" else [expected]
+    assert AvroSchema(made).decode(data) == expected
 
 
 def test_a_deep_schema_is_refused() -> None:

@@ -20,7 +20,15 @@ from tidemill.servers.http.core.future_grid import (
 
 @pytest.mark.parametrize(
     ("length_ms", "width_ms"),
-    [(10, 1), (HOUR_MS, 2 * MINUTE_MS), (DAY_MS, 30 * MINUTE_MS), (30 * DAY_MS, DAY_MS), (END_MS, WIDTHS_MS[-1])],
+    [
+        (10, 1),
+        (48 * DAY_MS, DAY_MS),
+        (49 * DAY_MS, 2 * DAY_MS),
+        (HOUR_MS, 2 * MINUTE_MS),
+        (DAY_MS, 30 * MINUTE_MS),
+        (30 * DAY_MS, DAY_MS),
+        (END_MS, WIDTHS_MS[-1]),
+    ],
 )
 def test_bars_have_round_widths(length_ms: int, width_ms: int) -> None:
     assert future_grid(0, length_ms).width_ms == width_ms
