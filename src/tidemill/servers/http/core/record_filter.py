@@ -88,5 +88,6 @@ def _bytes_test(text: str, *, is_regex: bool) -> BytesTest | None:
         wanted = text.encode(errors="surrogatepass")
         return lambda payload: payload is not None and wanted in payload
     finds = TextSearch(text).finds
-    # A character has at most four bytes.
-    return lambda payload: payload is not None and finds(payload[: 4 * TEXT_CHARS_MAX].decode(errors="replace"))
+    # A character has at most four bytes. One more shows that the text does not end there.
+    most = 4 * (TEXT_CHARS_MAX + 1)
+    return lambda payload: payload is not None and finds(payload[:most].decode(errors="replace"))

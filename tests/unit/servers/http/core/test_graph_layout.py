@@ -29,6 +29,8 @@ def test_a_dataset_is_right_of_all_that_it_reads() -> None:
 def test_columns_are_sorted_until_no_line_crosses() -> None:
     reads = [[], [], [], [2], [1], [0], [3], [4], [5]]
     assert crossings(reads, layout(reads)) == 0
+    needs_both_directions_twice = [[], [], [], [1], [0, 2], [0, 1], [4, 5]]
+    assert crossings(needs_both_directions_twice, layout(needs_both_directions_twice)) == 0
 
 
 def test_no_two_datasets_share_a_place() -> None:

@@ -61,4 +61,13 @@ def test_deep_and_long_texts_are_bounded() -> None:
     while deepest and deepest[0].inside:
         found, deepest = found + 1, deepest[0].inside
     assert found == FOLDED_DEPTH_MAX
-    assert folded_json("[\n" + "1,\n" * FOLDED_LINES_MAX + "1]") is None
+    assert folded_json("[\n" + "1,\n" * (FOLDED_LINES_MAX - 1) + "1]") is None
+    longest = "[\n" + "1,\n" * (FOLDED_LINES_MAX - 2) + "1]"
+    parts = folded_json(longest)
+    assert parts is not None
+    assert lines_of(parts) == longest.split("\n")
+
+
+def test_two_lines_are_folded() -> None:
+    assert folded_json("[\n]") == [JsonPart("[", [], "]")]
+    assert folded_json("[]") is None

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tidemill.servers.http.core.avro_decoding import AvroSchema
 from tidemill.servers.http.core.payload_views import PayloadViews, RegisteredSchema, is_text, schema_id_of
 from tidemill.servers.http.core.record_condition import MISSING
+from tidemill.servers.http.core.record_filter import JSON_BYTES_MAX
 from tidemill.wire.http.records import PayloadFormat
 
 AVRO, PROTOBUF, SILENT = 1, 2, 3
@@ -60,6 +61,17 @@ def test_long_payloads_are_cut() -> None:
     assert (VIEWS.view(b"\xff" * 100).text, VIEWS.view(b"\xff" * 100).cut) == ("ff " * 9 + "ff", True)
     part = VIEWS.view(b'{"a": "' + b"x" * 20, size=1_000)
     assert (part.format, part.bytes, part.cut) == ("text", 1_000, True)
+
+
+def test_a_payload_that_just_fits_is_not_cut() -> None:
+    assert (VIEWS.view(b"x" * 30).text, VIEWS.view(b"x" * 30).cut) == ("x" * 30, False)
+    assert VIEWS.view(b"x" * 31).cut
+    assert VIEWS.view(b"\xff" * 10).text == "ff " * 9 + "ff"
+    assert not VIEWS.view(b"\xff" * 10).cut
+    assert VIEWS.view(b"\xff" * 11).cut
+    largest = registered(4, b"{}".ljust(JSON_BYTES_MAX - 5))
+    assert VIEWS.json_of(largest) == {}
+    assert VIEWS.json_of(largest + b" ") is MISSING
 
 
 def test_json_on_several_lines() -> None:

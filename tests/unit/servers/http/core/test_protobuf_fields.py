@@ -28,6 +28,9 @@ def test_data_that_is_refused(data: bytes) -> None:
 
 
 def test_fields_are_bounded() -> None:
+    assert ProtobufFields().read(b"\x08\x01" * 10_000) == {"1": [1] * 10_000}
+    with pytest.raises(UndecodablePayload, match="more than 10000 fields"):
+        ProtobufFields().read(b"\x08\x01" * 10_001)
     with pytest.raises(UndecodablePayload, match="more than 10000 fields"):
         ProtobufFields().read(b"\x08\x01" * 20_000)
 

@@ -72,6 +72,13 @@ def model_compares(value: Any, operator: str, literal: Any) -> bool:
     return bool({"<": value < literal, "<=": value <= literal, ">": value > literal, ">=": value >= literal}[operator])
 
 
+@pytest.mark.parametrize(("word", "value"), [("true", True), ("false", False), ("null", None)])
+def test_words_are_the_values_of_json(word: str, value: object) -> None:
+    assert holds(f"$ = {word}", value)
+    for other in (True, False, None, 1, 0, "true"):
+        assert holds(f"$ = {word}", other) is (other is value)
+
+
 @given(documents, steps, operators, literals)
 def test_comparisons_agree_with_the_model(value: Any, path: list[Any], operator: str, literal: Any) -> None:
     text = f"{path_text(path)} {operator} {json.dumps(literal)}"

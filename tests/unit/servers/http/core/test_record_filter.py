@@ -6,6 +6,7 @@ from tidemill.model.errors import InvalidRegularExpression
 from tidemill.records.record import Record
 from tidemill.servers.http.core.record_condition import MISSING, InvalidCondition
 from tidemill.servers.http.core.record_filter import JSON_BYTES_MAX, FilterTexts, RecordFilter, json_in
+from tidemill.servers.http.core.text_search import TEXT_CHARS_MAX
 
 RECORD = Record(7, 1_000, b"customer-1", b'{"total": 150}', (("trace", b"1"), ("trace", None), ("binary", b"\xff")))
 
@@ -37,6 +38,16 @@ def test_regular_expressions() -> None:
     assert not accepts(key="^omer", is_regex=True)
     assert accepts(header="^trace=1$", is_regex=True)
     assert accepts(Record(0, 0, b"\xff\xfe!", None), key="!$", is_regex=True)
+
+
+def test_only_the_beginning_of_a_long_text_is_searched() -> None:
+    """The end of a text that is longer than the limit is not seen, however many bytes its characters have."""
+    for char in ("a", "\U0001f600"):
+        whole = Record(0, 0, None, (char * TEXT_CHARS_MAX).encode())
+        longer = Record(0, 0, None, (char * (TEXT_CHARS_MAX + 1)).encode())
+        assert accepts(whole, value=f"{char}$", is_regex=True)
+        assert not accepts(longer, value=f"{char}$", is_regex=True)
+        assert accepts(longer, value=f"^{char}", is_regex=True)
 
 
 def test_filters_that_are_refused() -> None:
