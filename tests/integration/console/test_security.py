@@ -144,6 +144,9 @@ def test_acls_are_granted_and_revoked(console: GuardedConsole) -> None:
     assert errors[1] is not None
     gone = console.ask(ADMIN, "POST", "/api/v1/acls/revocations", {"acls": [exact]})
     assert gone.status_code == 404
+    for part, word in (("operation", "topic"), ("resource", "read"), ("operation", "any"), ("host", "here")):
+        wrong = console.ask(ADMIN, "POST", "/api/v1/acls/revocations", {"acls": [{**exact, part: word}]})
+        assert wrong.status_code == 400, wrong.text
     rest = console.good(ADMIN, "POST", "/api/v1/acls/revocations", {"principals": ["grace"], "all": True})
     assert len(rest["acls"]) == 2
     assert acls(console, search="grace") == []

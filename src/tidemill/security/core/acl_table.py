@@ -5,6 +5,7 @@ The bindings of one resource pattern are bit sets of operations by (principal, h
 of the name, the wildcard, and the prefixes of the name. Its cost does not depend on the number of other ACLs.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ from tidemill.security.core.acls import EVERY_USER, WILDCARD, AclBinding, AclFil
 from tidemill.security.core.resources import Operation, PatternType, Permission, ResourceType
 
 EVERY_OPERATION = sum(1 << each for each in Operation if each > Operation.ALL)
+EVERY_BINDING = AclFilter()
+_BY_BIT = tuple(Operation)
+"""Operations have the numbers from 0 on."""
 _ALL = 1 << Operation.ALL
 _DESCRIBE = 1 << Operation.DESCRIBE
 _DESCRIBE_CONFIGS = 1 << Operation.DESCRIBE_CONFIGS
@@ -75,7 +79,7 @@ class AclTable:
         return self._count
 
     def __iter__(self) -> Iterator[AclBinding]:
-        return self.find(AclFilter())
+        return self.find(EVERY_BINDING)
 
     def __contains__(self, binding: AclBinding) -> bool:
         entries = self._patterns(binding.pattern)[binding.resource_type].get(binding.name, {})
@@ -131,12 +135,33 @@ class AclTable:
 
     def find(self, wanted: AclFilter) -> Iterator[AclBinding]:
         """The bindings that a filter selects, ordered by resource."""
+        is_every = wanted == EVERY_BINDING
         for pattern in (PatternType.LITERAL, PatternType.PREFIXED):
             for resource_type in ResourceType:
                 for name, entries in self._named(pattern, resource_type, wanted):
                     for found in _bindings(resource_type, name, pattern, entries):
-                        if wanted.covers(found):
+                        if is_every or wanted.covers(found):
                             yield found
+
+    def about(self, resource_type: ResourceType, name: str) -> Iterator[AclBinding]:
+        """The bindings that count for one resource: of its name, of the wildcard, and of prefixes of its name."""
+        literal, prefixed = self._literal[resource_type], self._prefixed[resource_type]
+        for exact in dict.fromkeys((name, WILDCARD)):
+            yield from _bindings(resource_type, exact, PatternType.LITERAL, literal.get(exact, {}))
+        for length in self._lengths[resource_type]:
+            if length <= len(name):
+                prefix = name[:length]
+                yield from _bindings(resource_type, prefix, PatternType.PREFIXED, prefixed.get(prefix, {}))
+
+    def counts(self) -> Counter[str]:
+        """How many bindings each principal has."""
+        found = Counter[str]()
+        for kinds in (self._literal, self._prefixed):
+            for patterns in kinds:
+                for entries in patterns.values():
+                    for (principal, _), bits in entries.items():
+                        found[principal] += bits.allowed.bit_count() + bits.denied.bit_count()
+        return found
 
     def _named(
         self, pattern: PatternType, resource_type: ResourceType, wanted: AclFilter
@@ -242,6 +267,8 @@ def _has_prefix_in(name: str, prefixes: frozenset[str]) -> bool:
 def _bindings(resource_type: ResourceType, name: str, pattern: PatternType, entries: Entries) -> Iterator[AclBinding]:
     for (principal, host), bits in sorted(entries.items()):
         for permission, operations in ((Permission.ALLOW, bits.allowed), (Permission.DENY, bits.denied)):
-            for operation in Operation:
-                if operations >> operation & 1:
-                    yield AclBinding(resource_type, name, pattern, principal, host, operation, permission)
+            left = operations
+            while left:
+                operation = _BY_BIT[(left & -left).bit_length() - 1]
+                left &= left - 1
+                yield AclBinding(resource_type, name, pattern, principal, host, operation, permission)

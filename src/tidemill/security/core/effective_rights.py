@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidemill.security.core.acl_table import AclTable, implied, refused
-from tidemill.security.core.acls import EVERY_USER, SUPPORTED, WILDCARD, AclBinding, AclFilter
-from tidemill.security.core.resources import Operation, PatternType, Permission, ResourceType
+from tidemill.security.core.acls import EVERY_USER, SUPPORTED, WILDCARD, AclBinding
+from tidemill.security.core.resources import Operation, Permission, ResourceType
 
 
 class OperationVerdict(NamedTuple):
@@ -27,11 +27,8 @@ def explain_rights(
     table: AclTable, principal: str, host: str, resource_type: ResourceType, name: str
 ) -> RightsExplanation:
     """What the ACLs say about a principal at an address; the host `*` asks what holds at every address."""
-    about = [
-        binding
-        for binding in table.find(AclFilter(resource_type, name, PatternType.MATCH))
-        if binding.principal in {principal, EVERY_USER}
-    ]
+    who = {principal, EVERY_USER}
+    about = [binding for binding in table.about(resource_type, name) if binding.principal in who]
     here = [binding for binding in about if binding.host in {host, WILDCARD}]
     elsewhere = tuple(binding for binding in about if binding.host not in {host, WILDCARD})
     operations = sorted(SUPPORTED.get(resource_type, frozenset()))

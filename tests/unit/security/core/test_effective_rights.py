@@ -1,10 +1,12 @@
 """An explanation of rights says the same as the decision, and names the ACLs that decide."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.security.core.acl_table import AclTable
-from tidemill.security.core.acls import SUPPORTED, AclBinding
+from tidemill.security.core.acls import SUPPORTED, AclBinding, AclFilter
 from tidemill.security.core.effective_rights import explain_rights
 from tidemill.security.core.resources import Operation, PatternType, Permission, ResourceType
 
@@ -33,6 +35,14 @@ def test_an_explanation_agrees_with_the_decision(bindings: list[AclBinding], hos
         assert all(each.permission is wanted and each.host in {host, "*"} for each in verdict.reasons)
         assert bool(verdict.reasons) or not verdict.is_allowed
     assert all(each.host not in {host, "*"} and each.principal != "User:bob" for each in explained.elsewhere)
+
+
+@given(st.lists(BINDINGS, max_size=12), st.sampled_from(["orders", "*", "x", "o"]))
+def test_the_bindings_about_a_name_are_those_of_the_filter(bindings: list[AclBinding], name: str) -> None:
+    table = AclTable(bindings)
+    assert sorted(table.about(TOPIC, name)) == sorted(table.find(AclFilter(TOPIC, name, PatternType.MATCH)))
+    assert table.counts() == Counter(each.principal for each in set(bindings))
+    assert sorted(table) == sorted(set(bindings))
 
 
 def test_the_deciding_acls_are_named() -> None:

@@ -45,7 +45,9 @@ NO_ACLS = (
 )
 CONSUMER_ALONE = "without a group they may read, but not join a group or commit offsets"
 NOTHING_SELECTED = "there is no such ACL; list the ACLs to see which exist"
-BY_NAME = {word(each): each for kind in (ResourceType, PatternType, Permission, Operation) for each in kind}
+WORDS = {each: word(each) for each in ResourceType}
+RESOURCES = {word(each): each for each in ResourceType}
+OPERATIONS = {word(each): each for each in Operation}
 
 
 def acls_of(security: Security) -> Acls:
@@ -92,12 +94,16 @@ def _by_principal(binding: AclBinding) -> tuple[str, AclBinding]:
 
 
 def _by_resource(binding: AclBinding) -> tuple[str, AclBinding]:
-    return resource_text(acl_row(binding)), binding
+    return _resource_text(WORDS[binding.resource_type], binding.name, binding.pattern is PatternType.PREFIXED), binding
 
 
-def resource_text(row: AclRow) -> str:
-    """A resource in one line, as pages group ACLs."""
-    return f"{row.resource} {row.name}{'…' if row.pattern == 'prefixed' else ''}"
+def resource_of(row: AclRow) -> str:
+    """The resource of an ACL in one line, as pages group ACLs."""
+    return _resource_text(row.resource, row.name, row.pattern == "prefixed")
+
+
+def _resource_text(kind: str, name: str, is_prefix: bool) -> str:
+    return f"{kind} {name}{'…' if is_prefix else ''}"
 
 
 def _selected(acls: Acls, query: AclQuery) -> Iterator[AclBinding]:
@@ -106,7 +112,7 @@ def _selected(acls: Acls, query: AclQuery) -> Iterator[AclBinding]:
     name = query.name or None
     wanted = AclFilter(kind, name, PatternType.MATCH if name else PatternType.ANY, permission=permission)
     principals = {*parse_principals([query.principal]), EVERY_USER} if query.principal else None
-    for binding in acls.find(wanted):
+    for binding in acls.table.find(wanted):
         if principals is not None and binding.principal not in principals:
             continue
         if query.search in binding.principal or query.search in binding.name:
@@ -167,11 +173,10 @@ def _named(body: AclRevocationInput) -> list[AclBinding]:
 
 
 def _binding(row: NamedAcl) -> AclBinding:
-    for text in (row.operation, row.resource):
-        if text not in BY_NAME:
-            raise ApiProblem(400, f"{text[:60]!r} is not a part of an ACL; copy it from the list of ACLs")
-    numbers = [int(BY_NAME[each]) for each in (row.resource, row.pattern, row.operation, row.permission)]
-    kind, pattern, operation, permission = numbers
+    kind, operation = RESOURCES.get(row.resource), OPERATIONS.get(row.operation)
+    if kind is None or operation is None:
+        raise ApiProblem(400, "an ACL has a resource or an operation that is not known; copy it from the list of ACLs")
+    pattern, permission = PatternType[row.pattern.upper()], Permission[row.permission.upper()]
     return parse_binding(kind, row.name, pattern, row.principal, row.host, operation, permission)
 
 

@@ -36,19 +36,20 @@ async def list_quotas(context: ApiContext, call: ApiCall[QuotaQuery, None]) -> Q
     """A page of the entities that have quotas."""
     query = call.query
     found = [
-        _row(entity, values)
+        (entity, values)
         for entity, values in context.broker.security.quotas.find(EVERY_ENTITY)
         if query.search in str(entity) and (not query.type or query.type in dict(entity.entries))
     ]
-    return QuotaPage(entities=rows_of(found, query, _sort_key), total=len(found))
+    rows = [
+        QuotaRow(entity=dict(entity.entries), quotas={kind.value: value for kind, value in values.items()})
+        for entity, values in rows_of(found, query, _sort_key)
+    ]
+    return QuotaPage(entities=rows, total=len(found))
 
 
-def _row(entity: QuotaEntity, values: QuotaValues) -> QuotaRow:
-    return QuotaRow(entity=dict(entity.entries), quotas={kind.value: value for kind, value in values.items()})
-
-
-def _sort_key(row: QuotaRow) -> tuple[str, ...]:
-    return tuple(f"{kind} {'' if name is None else name}" for kind, name in row.entity.items())
+def _sort_key(each: tuple[QuotaEntity, QuotaValues]) -> tuple[tuple[str, str], ...]:
+    """Defaults come before names."""
+    return tuple((kind, name or "") for kind, name in each[0].entries)
 
 
 async def set_quotas(context: ApiContext, call: ApiCall[None, QuotaChangeInput]) -> QuotaRow:

@@ -13,7 +13,7 @@ from tidemill.security.core.principal import ANONYMOUS, USER, Principal, parse_p
 from tidemill.security.core.principal import user as user_principal
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.http.api import acls, quotas, users
-from tidemill.servers.http.api.acls import acl_row
+from tidemill.servers.http.api.acls import RESOURCES, acl_row
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
 from tidemill.servers.http.api.api_problem import ApiProblem
@@ -29,8 +29,6 @@ from tidemill.wire.http.security import (
     SecurityStatus,
     ServersOfBroker,
 )
-
-RESOURCES = {word(each): each for each in ResourceType}
 
 
 async def describe_client(context: ApiContext, call: ApiCall[None, None]) -> ClientIdentity:

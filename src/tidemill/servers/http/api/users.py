@@ -41,13 +41,14 @@ async def list_users(context: ApiContext, call: ApiCall[UserQuery, None]) -> Use
     """A page of the users that log in with a password."""
     query, security = call.query, context.broker.security
     acls = await asyncio.to_thread(acl_counts, security)
-    found = [_row(security, name, acls) for name in security.users.names() if query.search in name]
-    return UserPage(users=rows_of(found, query, _sort_key(query.sort)), total=len(found))
+    found = [name for name in security.users.names() if query.search in name]
+    shown = rows_of(found, query, _sort_key(security, query.sort, acls))
+    return UserPage(users=[_row(security, name, acls) for name in shown], total=len(found))
 
 
 def acl_counts(security: Security) -> Counter[str] | None:
     """How many ACLs name each principal; None where no ACLs are checked."""
-    return None if security.acls is None else Counter(each.principal for each in security.acls.table)
+    return None if security.acls is None else security.acls.table.counts()
 
 
 def _row(security: Security, name: str, acls: Counter[str] | None) -> UserRow:
@@ -63,10 +64,11 @@ def _row(security: Security, name: str, acls: Counter[str] | None) -> UserRow:
     )
 
 
-def _sort_key(column: str) -> Callable[[UserRow], tuple[int, str]]:
-    def key(row: UserRow) -> tuple[int, str]:
-        number = {"super": int(not row.super), "acls": row.acls or 0}.get(column, 0)
-        return number, row.user
+def _sort_key(security: Security, column: str, acls: Counter[str] | None) -> Callable[[str], tuple[int, str]]:
+    def key(name: str) -> tuple[int, str]:
+        if column == "super":
+            return int(not security.authorizer.is_super(user(name))), name
+        return (acls[str(user(name))] if column == "acls" and acls is not None else 0), name
 
     return key
 

@@ -7,7 +7,7 @@ from typing import Any
 from tidemill.security.core.acl_selection import word
 from tidemill.security.core.acls import SUPPORTED
 from tidemill.security.core.resources import Operation, ResourceType
-from tidemill.servers.http.api.acls import list_acls, resource_text
+from tidemill.servers.http.api.acls import list_acls, resource_of
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext
 from tidemill.servers.http.api.quotas import list_quotas
@@ -73,7 +73,7 @@ async def acls_page(context: ApiContext, call: ApiCall[AclQuery, None]) -> Page:
     values = {
         "found": found,
         "asked": call.query,
-        "resource_text": resource_text,
+        "resource_of": resource_of,
         "operations": OPERATIONS,
         "resources": RESOURCE_CHOICES,
     }
