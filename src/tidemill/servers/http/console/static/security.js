@@ -56,6 +56,7 @@
       typed.value = "";
       removal.elements.last_super.checked = false;
       removal.querySelector("[data-own]").hidden = opener.dataset.isOwn === "";
+      removal.querySelector("[data-insist]").hidden = opener.dataset.isOwn === "" && opener.dataset.isSuper === "";
       removal.querySelector("[data-acl-count]").textContent = opener.dataset.acls;
       showProblem(removal, "");
       button.disabled = true;
