@@ -23,17 +23,14 @@ from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.peer_access import peer_access
 from tidemill.broker.prometheus import MetricsPage
 from tidemill.model.errors import (
-    ClusterAuthorizationFailed,
-    GroupAuthorizationFailed,
     RequestTimedOut,
     SaslAuthenticationFailed,
-    TopicAuthorizationFailed,
 )
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.http.api.acting_clients import ActingClients
 from tidemill.servers.http.api.api_call import EncodedPath, read_body
 from tidemill.servers.http.api.api_context import ApiContext
-from tidemill.servers.http.api.api_problem import ApiProblem
+from tidemill.servers.http.api.api_problem import DENIALS, ApiProblem
 from tidemill.servers.http.api.broker_parts import BrokerParts
 from tidemill.servers.http.api.dispatch import Endpoint, api_endpoint
 from tidemill.servers.http.api.event_stream import EventStreams
@@ -186,9 +183,9 @@ def guarded(
                 for right in access.rights:
                     if right.is_required:
                         client.rights.check(right.operation, right.resource_type, CLUSTER_NAME)
-            except ClusterAuthorizationFailed as error:
+                return await handler(request, client)
+            except DENIALS as error:
                 return await refuse(request, client, f"{error}; {_next_step(logins)}")
-            return await handler(request, client)
         except SaslAuthenticationFailed as error:
             if access.login is LoginNeed.BROKER:
                 return problem(path, 403, str(error))
@@ -197,8 +194,6 @@ def guarded(
             return problem(path, 503, str(error))
         except ApiProblem as error:
             return problem(path, error.status, str(error))
-        except (TopicAuthorizationFailed, GroupAuthorizationFailed, ClusterAuthorizationFailed) as error:
-            return problem(path, 403, f"{error}; {_next_step(logins)}")
 
     return endpoint
 

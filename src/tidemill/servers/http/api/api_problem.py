@@ -4,10 +4,10 @@ from tidemill.client.kafka.errors import ClientError, InvalidClientOption
 from tidemill.model import errors, timeline_errors
 from tidemill.model.errors import TidemillError
 
+DENIALS = (errors.TopicAuthorizationFailed, errors.GroupAuthorizationFailed, errors.ClusterAuthorizationFailed)
+"""Refusals that an ACL would lift."""
 FORBIDDEN = (
-    errors.TopicAuthorizationFailed,
-    errors.GroupAuthorizationFailed,
-    errors.ClusterAuthorizationFailed,
+    *DENIALS,
     errors.TransactionalIdAuthorizationFailed,
     errors.SecurityDisabled,
     timeline_errors.TimelineAuthorizationFailed,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tidemill.model.errors import TidemillError
 from tidemill.servers.http.api.api_call import JSON_TYPE, ApiCall, decode_body, decode_query
 from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
-from tidemill.servers.http.api.api_problem import ApiProblem, status_of_error
+from tidemill.servers.http.api.api_problem import DENIALS, ApiProblem, status_of_error
 from tidemill.servers.http.core.route_access import RouteAccess
 from tidemill.servers.http.logins import HttpClient
 from tidemill.servers.http.responses import problem
@@ -28,6 +28,8 @@ def api_endpoint(access: RouteAccess, handler: ApiHandler, context: ApiContext) 
             return _answer(await handler(context, await decoded_call(access, context, request, client)))
         except ApiProblem as error:
             return problem(request.url.path, error.status, str(error), field=error.field)
+        except DENIALS:
+            raise  # `guarded` adds what an administrator can do
         except TidemillError as error:
             return problem(request.url.path, status_of_error(error), str(error))
 

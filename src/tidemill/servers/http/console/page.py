@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from tidemill.model.errors import TidemillError
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext
-from tidemill.servers.http.api.api_problem import ApiProblem, status_of_error
+from tidemill.servers.http.api.api_problem import DENIALS, ApiProblem, status_of_error
 from tidemill.servers.http.api.dispatch import Endpoint, decoded_call
 from tidemill.servers.http.console.rendering import render
 from tidemill.servers.http.core.route_access import RouteAccess
@@ -50,6 +50,8 @@ def page_endpoint(access: RouteAccess, handler: PageHandler, context: ApiContext
             page = await handler(context, await decoded_call(access, context, request, client))
         except ApiProblem as error:
             page = _problem(error.status, str(error))
+        except DENIALS:
+            raise  # `guarded` adds what an administrator can do
         except TidemillError as error:
             page = _problem(status_of_error(error), str(error))
         if isinstance(page, Response):

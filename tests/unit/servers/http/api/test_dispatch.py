@@ -14,6 +14,7 @@ from tidemill.model.errors import (
     ThrottlingQuotaExceeded,
     TidemillError,
     TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownServerError,
 )
 from tidemill.servers.http.api.api_problem import ApiProblem
@@ -52,7 +53,7 @@ async def test_a_response_is_passed_on() -> None:
     ("error", "status"),
     [
         (ApiProblem(418, "no"), 418),
-        (TopicAuthorizationFailed("no"), 403),
+        (TransactionalIdAuthorizationFailed("no"), 403),
         (GroupIdNotFound("no"), 404),
         (NonEmptyGroup("no"), 409),
         (InvalidConfig("no"), 400),
@@ -65,6 +66,11 @@ async def test_a_response_is_passed_on() -> None:
 async def test_an_error_has_its_status(error: Exception, status: int) -> None:
     answer = await answered(error)
     assert (answer.status_code, answer.body) == (status, b'{"error":"no"}')
+
+
+async def test_a_denial_is_left_to_the_route_which_adds_the_next_step() -> None:
+    with pytest.raises(TopicAuthorizationFailed):
+        await answered(TopicAuthorizationFailed("no"))
 
 
 async def test_a_read_only_console_refuses_changes_only() -> None:
