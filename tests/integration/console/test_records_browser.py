@@ -288,6 +288,7 @@ def test_records_and_payloads_are_downloaded(broker: Broker, page: "Page", tmp_p
     with page.expect_download() as lines:
         page.get_by_role("dialog").get_by_role("button", name="Download").click()
     assert lines.value.suggested_filename == "saved.jsonl"
+    assert page.get_by_role("dialog").count() == 0
     lines.value.save_as(tmp_path / "lines")
     assert [json.loads(each)["offset"] for each in (tmp_path / "lines").read_text().splitlines()] == [0, 1]
     page.goto("/topics/saved/records/0/1")

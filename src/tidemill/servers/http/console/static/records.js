@@ -54,6 +54,7 @@
   const DEFAULTS = { match: "substring", order: "newest", key_format: "auto", value_format: "auto", rows: "50" };
 
   document.addEventListener("submit", (event) => {
+    event.target.closest("#download")?.close();
     if (!event.target.matches(".record-search")) return;
     const isDefault = (field) => field.value === "" || field.value === DEFAULTS[field.name];
     const left = [...event.target.elements].filter((each) => each.name && !each.disabled && isDefault(each));
@@ -191,16 +192,46 @@
     return row;
   }
 
-  function startLive() {
+  /** Put new records above the others. A row that is open goes with the part that it has opened. */
+  function showNew(records) {
+    if (records.length === 0) return;
     const body = document.querySelector("#records tbody");
-    const state = live.querySelector("[data-live-state]");
-    const counted = live.querySelector("[data-live-count]");
-    const pause = live.querySelector("[data-live-pause]");
+    document.getElementById("no-records")?.remove();
+    document.getElementById("records").hidden = false;
+    body.prepend(...records.slice(-ROWS_MAX).reverse().map(rowOf));
+    while (body.querySelectorAll(".record-row").length > ROWS_MAX) body.lastElementChild.remove();
+  }
+
+  /** Counts what has come, and shows it with its rate. */
+  function liveCounts(shown) {
     const numbers = new Intl.NumberFormat("en");
-    let position = live.dataset.position;
     let count = 0;
     let skipped = 0;
     let recent = [];
+
+    function show() {
+      recent = recent.filter(([time]) => time > Date.now() - RATE_MS);
+      const rate = recent.reduce((sum, [, records]) => sum + records, 0) / (RATE_MS / 1000);
+      const parts = [`${numbers.format(count)} new`, `${rate.toFixed(1)} per second`];
+      if (skipped) parts.push(`${numbers.format(skipped)} left out, because they come faster than they are shown`);
+      shown.textContent = parts.join(", ");
+    }
+
+    function add(found) {
+      count += found.records.length;
+      skipped += found.skipped;
+      recent.push([Date.now(), found.records.length]);
+      show();
+    }
+
+    return { add, show };
+  }
+
+  function startLive() {
+    const state = live.querySelector("[data-live-state]");
+    const pause = live.querySelector("[data-live-pause]");
+    const counts = liveCounts(live.querySelector("[data-live-count]"));
+    let position = live.dataset.position;
     let stop = null;
 
     function show(text, tone) {
@@ -209,33 +240,12 @@
       state.className = `badge ${tone}`;
     }
 
-    function showCount() {
-      recent = recent.filter(([time]) => time > Date.now() - RATE_MS);
-      const rate = recent.reduce((sum, [, records]) => sum + records, 0) / (RATE_MS / 1000);
-      const parts = [`${numbers.format(count)} new`, `${rate.toFixed(1)} per second`];
-      if (skipped) parts.push(`${numbers.format(skipped)} left out, because they come faster than they are shown`);
-      counted.textContent = parts.join(", ");
-    }
-
-    /** Remove the last rows. A row that is open goes with the part that it has opened. */
-    function bound() {
-      while (body.querySelectorAll(".record-row").length > ROWS_MAX) body.lastElementChild.remove();
-    }
-
     function take(found) {
       show("Following", "ok");
       position = found.position;
-      count += found.records.length;
-      skipped += found.skipped;
-      recent.push([Date.now(), found.records.length]);
       for (const each of found.unreadable) toast(`Partition ${each.partition}, offset ${each.offset} cannot be read: ${each.error}`, "bad");
-      if (found.records.length) {
-        document.getElementById("no-records")?.remove();
-        document.getElementById("records").hidden = false;
-        body.prepend(...found.records.slice(-ROWS_MAX).reverse().map(rowOf));
-        bound();
-      }
-      showCount();
+      showNew(found.records);
+      counts.add(found);
     }
 
     function path() {
@@ -268,7 +278,7 @@
       pause.textContent = "Resume";
     });
     follow();
-    setInterval(() => { if (stop !== null) showCount(); }, 1000);
+    setInterval(() => { if (stop !== null) counts.show(); }, 1000);
   }
 
   if (live) startLive();
