@@ -24,6 +24,7 @@ from tidemill.wire.pipeline_report import PipelineReport, encode_report
 EVERY_S = 5.0
 REPEAT_S = 15.0
 RETRY_S_MAX = 60.0
+STEP_S = 0.05
 CLOSE_S = 5.0
 """How long the end of a pipeline waits until its last report is sent."""
 PARTITION = TopicPartition(PIPELINES, 0)
@@ -83,7 +84,8 @@ class ReportUplink:
             while True:
                 since_s = time.monotonic() - sent_s
                 newest = self._newest
-                if newest is not sent and newest is not None:
+                is_new = newest is not None and newest != sent
+                if newest is not None and is_new:
                     is_urgent = sent is None or newest.state != sent.state
                     if self._is_closing or is_urgent or since_s >= wait_s:
                         return newest
@@ -91,7 +93,7 @@ class ReportUplink:
                     return None
                 elif sent is not None and since_s >= max(REPEAT_S, wait_s):
                     return sent
-                self._turn.wait(wait_s if newest is sent else max(0.05, wait_s - since_s))
+                self._turn.wait(max(STEP_S, wait_s - since_s) if is_new else wait_s)
 
     def _complain(self, error: Exception) -> None:
         """Say once what the user can change; the rest is for the log."""

@@ -5,6 +5,7 @@ Spark calls the listener on a thread of its own. The listener adds up what Spark
 
 import atexit
 import json
+import logging
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -29,13 +30,15 @@ PREFIX = "kafka."
 SERVERS = f"{PREFIX}bootstrap.servers"
 UNNAMED_CHARS = 8
 
+log = logging.getLogger("tidemill.spark")
+
 
 class ReportListener(StreamingQueryListener):
     """Reports all queries of one session as one pipeline."""
 
     def __init__(self, name: str, options: Mapping[str, str]) -> None:
         super().__init__()
-        self._reporter = PipelineReporter(PipelineFacts(name, ORIGIN), options, print, wall_ms)
+        self._reporter = PipelineReporter(PipelineFacts(name, ORIGIN), options, log.warning, wall_ms)
         self._names: dict[str, str] = {}
         """The names of the queries that run, by the id of their run."""
         self._turn = threading.Lock()
