@@ -96,6 +96,10 @@ class RecentLog:
         with self._lock:
             return list(reversed(self._events.values()))
 
+    def errors_since(self, time_ms: int) -> int:
+        """How many different errors have occurred at this time or later."""
+        return sum(each.text.level == ERROR and each.last_ms >= time_ms for each in self.newest())
+
     @property
     def dropped(self) -> int:
         """How many events are no longer kept."""

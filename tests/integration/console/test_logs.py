@@ -70,6 +70,21 @@ def test_events_are_selected_by_level_search_time_and_page(broker: Broker, warn:
         assert get(broker.http, **wrong).status_code == 400, wrong
 
 
+def test_the_overview_links_to_recent_errors(broker: Broker, warn: Any) -> None:
+    def noted() -> list[tuple[str, str, str]]:
+        found = get(broker.http, "/api/v1/overview").json()["attention"]
+        return [(each["severity"], each["title"], each["link"]) for each in found]
+
+    warn.warning("overview_slow")
+    assert noted() == []
+    for _ in range(2):
+        warn.error("overview_failed")
+    assert noted() == [("note", "Broker 0 logged an error", "/logs?level=error&broker=0")]
+    warn.error("overview_failed", topic="orders")
+    assert noted() == [("note", "Broker 0 logged 2 different errors", "/logs?level=error&broker=0")]
+    assert listed(broker.http, level="error", broker=0)[0] == ("overview_failed", 1)
+
+
 def test_the_page_shows_events_as_text(broker: Broker, warn: Any) -> None:
     try:
         int(HOSTILE)

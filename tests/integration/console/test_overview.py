@@ -104,7 +104,8 @@ def test_a_broken_partition_needs_attention(tmp_path: Path) -> None:
         found = httpx.get(f"{again.http}/api/v1/overview", timeout=WAIT_S).json()
         page = httpx.get(again.http, timeout=WAIT_S).text
     assert found["brokers"][0]["state"] == "degraded"
-    [item] = found["attention"]
+    item = found["attention"][0]
+    assert {each["link"] for each in found["attention"][1:]} <= {"/logs?level=error&broker=0"}
     assert item["severity"] == "critical"
     assert item["title"] == "Broker 0 has a problem with its records"
     assert "broken" in item["detail"]

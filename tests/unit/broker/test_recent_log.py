@@ -44,6 +44,13 @@ def test_a_repeat_is_counted_and_becomes_the_newest() -> None:
     assert events(log)[:2] == [("again", 1), ("again", 3)]
 
 
+def test_different_errors_are_counted_since_a_time() -> None:
+    log = RecentLog()
+    for now_ms, level, event in ((1, "error", "old"), (5, "warning", "slow"), (6, "error", "new"), (9, "error", "new")):
+        log.add(now_ms, level, "tidemill.a", event, {})
+    assert [log.errors_since(time_ms) for time_ms in (0, 2, 9, 10)] == [2, 1, 1, 0]
+
+
 def test_texts_are_cut() -> None:
     log = RecentLog()
     fields = {f"{number}-{'n' * 100}": "v" * 5_000 for number in range(FIELDS_MAX + 5)}

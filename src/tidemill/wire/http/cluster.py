@@ -74,6 +74,8 @@ class BrokerReport(Document, frozen=True, kw_only=True):
     timelines: int
     shares_timelines: bool = False
     """Whether other brokers have the same timelines, in a shared store."""
+    recent_errors: int = 0
+    """Different errors in the log of the last ten minutes."""
 
 
 class NoQuestion(Document, frozen=True, kw_only=True):

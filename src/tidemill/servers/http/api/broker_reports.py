@@ -24,6 +24,7 @@ from tidemill.wire.http.cluster import (
     ServerRow,
 )
 
+ERRORS_S = 600.0
 CLOCK_STEP = "Compare the clock of the machine with others. If it is correct, accept it on the page of the cluster."
 DISK_STEP = "Free disk space, or lower the retention of large topics."
 RECORDS_STEP = "Check the disk, then restart the broker."
@@ -59,6 +60,7 @@ async def report_of(broker: BrokerNode, rights: ClientRights, _: NoQuestion) -> 
         lags=[FollowerLag(broker=node, records=lag.records, ms=lag.ms) for node, lag in sorted(lags.items())],
         timelines=0 if broker.timelines is None else sum(1 for _ in broker.timelines.timelines()),
         shares_timelines=broker.timelines is not None and broker.timelines.is_shared,
+        recent_errors=_recent_errors(broker),
     )
 
 
@@ -84,6 +86,14 @@ def problems_of(broker: BrokerNode) -> Iterator[HealthProblem]:
         yield HealthProblem(
             part="certificates", text=f"{note.certificate}: {note.reason}", next_step=f"Do this: {note.next_step}."
         )
+
+
+def _recent_errors(broker: BrokerNode) -> int:
+    """How many errors this broker has logged in the last minutes, since its start."""
+    log = broker.environment.recent_log
+    if log is None:
+        return 0
+    return log.errors_since(int(broker.clock_ms() - 1_000 * min(ERRORS_S, broker.history.uptime_s())))
 
 
 def clock_of(broker: BrokerNode) -> ClockStatus | None:

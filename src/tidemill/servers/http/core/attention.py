@@ -72,6 +72,8 @@ def _brokers(brokers: Sequence[ClusterBroker]) -> Iterator[AttentionItem]:
             continue
         yield from (_problem(each, problem) for problem in each.report.problems)
         yield from _disk(each, each.report)
+        if each.report.recent_errors:
+            yield _logged(each, each.report.recent_errors)
         for note in each.report.notes:
             yield _item("note", each, "has a note", note, "/cluster", "")
     anonymous = [each for each in brokers if each.report is not None and each.report.is_anonymous]
@@ -109,6 +111,12 @@ def _problem(broker: ClusterBroker, problem: HealthProblem) -> AttentionItem:
     severity: Severity = "critical" if problem.part in _CRITICAL else "warning"
     link = _LINKS.get(problem.part, "/cluster")
     return _item(severity, broker, f"has a problem with its {problem.part}", problem.text, link, problem.next_step)
+
+
+def _logged(broker: ClusterBroker, errors: int) -> AttentionItem:
+    what = "logged an error" if errors == 1 else f"logged {errors:,} different errors"
+    link = f"/logs?level=error&broker={broker.broker}"
+    return _item("note", broker, what, "In the last ten minutes.", link, "Read what failed and why.")
 
 
 def _disk(broker: ClusterBroker, report: BrokerReport) -> Iterator[AttentionItem]:
