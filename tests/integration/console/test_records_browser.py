@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 30.0
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+TONES = "badges => badges.map(each => each.className.trim()).join()"
 BINARY = b"\xff\x00\xfe"
 
 
@@ -67,6 +68,17 @@ def rows(page: "Page") -> "Locator":
 
 def shown_values(page: "Page") -> list[str]:
     return [each.strip() for each in page.locator(".record-row td.value").all_inner_texts()]
+
+
+def cells(page: "Page") -> list[list[str]]:
+    """The text of each cell, with the tones of its badges."""
+    return [
+        [
+            f"{cell.inner_text().strip()} {cell.locator('.badge').evaluate_all(TONES)}"
+            for cell in row.locator("td").all()
+        ]
+        for row in rows(page).all()
+    ]
 
 
 def show_tab(page: "Page", *, is_hidden: bool) -> None:
@@ -157,6 +169,19 @@ def test_the_live_view_shows_new_records_and_continues_after_a_pause(broker: Bro
     assert page.locator("img[src='x'], .opened-record script").count() == 0
     page.get_by_role("link", name="Stop").click()
     page.get_by_role("link", name="Live").wait_for()
+
+
+def test_live_rows_look_like_rows_of_the_page(broker: Broker, page: "Page") -> None:
+    writer = create(broker, "alike")
+    follow(page, "alike")
+    odd = json.dumps({"a\u202e\u00a0\u2028\u200d\U000e0041": "\x7f\u0085 é 中"}, ensure_ascii=False)
+    write(writer, "alike", HOSTILE, odd, BINARY, None, b"", "x" * 5_000, key=odd, timestamp=1_790_000_000_007)
+    write(writer, "alike", "[1, 2]", key=b"", headers=[("h", "v")])
+    eventually(lambda: rows(page).count() == 7, "all have come")
+    live = cells(page)
+    page.goto("/topics/alike/records")
+    assert cells(page) == live
+    assert "U+202E" in page.locator("#records").inner_text()
 
 
 def test_the_live_view_continues_when_its_stream_ends(
