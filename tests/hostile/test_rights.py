@@ -21,6 +21,7 @@ from tests.support.kafka_server import batch
 
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TRANSACTION_DENIED = 29, 30, 31, 53
 UNKNOWN_TOPIC, INVALID_TOPIC, UNKNOWN_TOPIC_ID, INVALID_REQUEST = 3, 17, 100, 42
+INVALID_RECORD = 87
 CONTENT = secret("record")
 """What the victim's topic holds: no response to mallory may have it."""
 
@@ -500,11 +501,12 @@ def test_no_client_fetches_as_a_replica(stage: Stage, user: str, api: str) -> No
         assert codes(answer) <= C | {INVALID_REQUEST}
 
 
-@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__pipelines"])
 def test_internal_topics_are_not_written_to(stage: Stage, topic: str) -> None:
     """Not by a super user either: a forged record would be state of groups and transactions."""
     with stage.broker.logged_in("admin") as admin:
-        assert codes(produce(admin, topic, batch(b"forged"))) & {INVALID_TOPIC, TOPIC_DENIED, UNKNOWN_TOPIC}
+        refusals = {INVALID_TOPIC, TOPIC_DENIED, UNKNOWN_TOPIC, INVALID_RECORD}
+        assert codes(produce(admin, topic, batch(b"forged"))) & refusals
         deleted = admin.ask(20, 5, {"topic_names": [topic], "timeout": 1_000})
         assert codes(deleted), deleted
         created = {"name": topic, "num_partitions": 1, "replication_factor": 1}

@@ -57,7 +57,7 @@ def read_environment(environ: Mapping[str, str]) -> OtelEnvironment:
 
 
 def _check_headers(name: str, text: str) -> None:
-    """Refuse headers that cannot be sent, without a word of their values."""
+    """Refuse headers that cannot be sent. The error shows nothing of their values."""
     for position, header in enumerate(text.split(","), 1):
         if not header.strip():
             continue
