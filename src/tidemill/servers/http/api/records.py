@@ -4,8 +4,9 @@ import asyncio
 import secrets
 from base64 import b64decode
 from binascii import Error as Base64Error
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -18,6 +19,7 @@ from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.hashing import MURMUR2_RANDOM, PARTITIONERS
 from tidemill.security.client_rights import ClientRights
+from tidemill.security.core.principal import Principal
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
 from tidemill.servers.http.api.api_problem import ApiProblem
@@ -61,6 +63,8 @@ TAIL_BUSY_S = 2.0
 """The pause after a look for which there was no capacity, or no leader."""
 EXPORTS_MAX = 4
 """Downloads of all clients at the same time."""
+CLIENT_EXPORTS_MAX = 2
+"""Downloads of one client at the same time, so that a slow one leaves room for others."""
 LOGIN_ENDED = "the login has ended during the download; log in, and download from the last offset on"
 JSON_LINES = "application/x-ndjson"
 BINARY = "application/octet-stream"
@@ -131,21 +135,29 @@ async def _tailed(context: ApiContext, rights: ClientRights, tail: RecordTail) -
         await asyncio.sleep(pause_s)
 
 
-class _ExportResponse(StreamingResponse):
-    """A download. It is counted from its creation to its end."""
+class ExportResponse(StreamingResponse):
+    """A download. It is counted from its creation to its end; ApiProblem while there are too many."""
 
-    running = 0
+    running: ClassVar[Counter[tuple[Principal, str]]] = Counter()
 
-    def __init__(self, content: AsyncIterator[bytes], name: str) -> None:
+    def __init__(self, rights: ClientRights, content: AsyncIterator[bytes], name: str) -> None:
+        self._key = (rights.principal, rights.host)
+        mine, all_clients = self.running[self._key], self.running.total()
+        if mine >= CLIENT_EXPORTS_MAX or all_clients >= EXPORTS_MAX:
+            raise ApiProblem(
+                429, f"{max(mine, all_clients)} downloads are running; wait for one of them, then try again"
+            )
         super().__init__(content, media_type=JSON_LINES, headers=_as_file(name))
-        _ExportResponse.running += 1
+        self.running[self._key] += 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it. `BoundedProtocol` ends it when the client stops reading."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            _ExportResponse.running -= 1
+            self.running[self._key] -= 1
+            if not self.running[self._key]:
+                del self.running[self._key]
 
 
 async def export_records(context: ApiContext, call: ApiCall[RecordExportQuery, None]) -> Response:
@@ -154,9 +166,8 @@ async def export_records(context: ApiContext, call: ApiCall[RecordExportQuery, N
     _checked(lambda: check_filter(call.query))
     export = RecordExport(reading, call.query, context.schemas.for_request())
     first = await _asked(context, call.rights, export.read)
-    if _ExportResponse.running >= EXPORTS_MAX:
-        raise ApiProblem(429, f"{EXPORTS_MAX} downloads are running; wait for one of them, then try again")
-    return _ExportResponse(_exported(context, call, export, first), f"{_file_name(reading.topic)}.jsonl")
+    name = f"{_file_name(reading.topic)}.jsonl"
+    return ExportResponse(call.rights, _exported(context, call, export, first), name)
 
 
 async def _exported(
