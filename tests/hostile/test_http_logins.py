@@ -100,16 +100,28 @@ LOGINS = {
 }
 
 
-@pytest.mark.parametrize("route", GUARDED, ids=lambda route: f"{route.method} {route.path}")
+GUESSES = {
+    "no password",
+    "wrong password",
+    "unknown user",
+    "NUL",
+    "long",
+    "text as a token",
+    "token without a signature",
+    "token of another issuer",
+}
+"""The server delays the answers to wrong passwords and tokens, so these try a few routes. One place checks them all."""
+
+
 @pytest.mark.parametrize("login", LOGINS)
-def test_a_page_is_for_users(broker: SecuredBroker, login: str, route: object) -> None:
-    assert isinstance(route, type(GUARDED[0]))
-    headers = [*LOGINS[login], *([JSON] if route.method == "POST" else [])]
-    status, _, content = ask(
-        broker, line_of(route.method, route.path), *headers, body=QUERY if route.method == "POST" else b""
-    )
-    assert status in {303, 400, 401, 403, 431}, content
-    assert "honest" not in content
+def test_a_page_is_for_users(broker: SecuredBroker, login: str) -> None:
+    for route in GUARDED[::20] if login in GUESSES else GUARDED:
+        is_post = route.method == "POST"
+        headers = [*LOGINS[login], *([JSON] if is_post else [])]
+        line = line_of(route.method, route.path)
+        status, _, content = ask(broker, line, *headers, body=QUERY if is_post else b"")
+        assert status in {303, 400, 401, 403, 431}, (route.name, content)
+        assert "honest" not in content, route.name
 
 
 def test_the_right_logins_are_accepted(broker: SecuredBroker) -> None:
