@@ -1,4 +1,4 @@
-"""What one connection is used for: bytes, requests in progress, whether it produces or consumes, and how it ends."""
+"""What one connection is used for: bytes, whether it produces or consumes, and how it ends."""
 
 from asyncio import Transport
 
@@ -18,7 +18,7 @@ log = structlog.get_logger("tidemill.kafka")
 class ClientChannel:
     """Its connection adds to these attributes while it serves requests; all else happens at the end or in a sweep."""
 
-    __slots__ = ("_closings", "_metrics", "apis", "has_failed", "in_flight", "is_client", "traffic", "transport")
+    __slots__ = ("_closings", "_metrics", "apis", "has_failed", "is_client", "traffic", "transport")
 
     def __init__(self, metrics: BrokerMetrics, closings: EventLimiter) -> None:
         self._metrics = metrics
@@ -28,7 +28,6 @@ class ClientChannel:
         """Whether the other end is no broker of the cluster."""
         self.apis = 0
         """The keys of the APIs that were used, one bit each."""
-        self.in_flight = 0
         self.transport: Transport | None = None
         self.has_failed = False
         """Whether the broker has closed the connection because of what the client sent."""

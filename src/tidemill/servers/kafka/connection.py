@@ -97,6 +97,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The requests that a server that stops should wait for."""
         return [slot.task for slot in self._slots if slot.task is not None and not slot.waits]
 
+    def in_flight(self) -> int:
+        """How many requests are being served. It is counted when it is asked for, not with each request."""
+        return sum(not slot.done for slot in self._slots)
+
     # --- called by the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -354,7 +358,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _start(self, api: Api, key: int, version: int, frame: bytearray) -> None:
         slot = ResponseSlot(api, len(frame), perf_counter())
-        self.channel.in_flight += 1
         self.channel.apis |= 1 << key
         if key == API_VERSIONS and peek(frame)[1] != version:
             header = read_header(frame, flexible=False)
@@ -475,7 +478,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.channel.traffic.bytes_out += size + 4
         slot.buffers = buffers
         slot.done = True
-        self.channel.in_flight -= 1
         self._server.durations[slot.api.name].add(perf_counter() - slot.started)
         if self._slots and self._slots[0] is slot:
             self._write_ready()

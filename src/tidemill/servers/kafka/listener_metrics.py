@@ -36,7 +36,7 @@ class ListenerMetrics:
 
     def in_flight(self) -> int:
         """How many requests are being served."""
-        return sum(each.channel.in_flight for each in self._connections)
+        return sum(each.in_flight() for each in self._connections)
 
     def readings(self, held_bytes: int, owed_bytes: int) -> Iterator[MetricReading]:
         """The metrics now: of the connections, and of the memory of their requests and unread responses."""
