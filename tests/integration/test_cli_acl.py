@@ -71,7 +71,7 @@ class Commands(CommandLine):
         return self.refused_after_remarks(FAILED, *words, *self.audited.login(name))
 
     def acls(self, *words: str) -> list[tuple[str, ...]]:
-        found = self.by(ADMIN, "acl", "list", "--json", *words).json()
+        found = self.by(ADMIN, "acl", "list", "--json", *words).json()["acls"]
         return [tuple(each[column] for column in COLUMNS) for each in found]
 
 
@@ -80,7 +80,7 @@ def cli(audited: Audited, capfd: pytest.CaptureFixture[str], monkeypatch: pytest
     line = Commands("", capfd, monkeypatch)
     monkeypatch.delenv("TIDEMILL_BOOTSTRAP")
     line.audited = audited
-    known = {each["user"] for each in line.by(ADMIN, "user", "list", "--json").json()}
+    known = {each["user"] for each in line.by(ADMIN, "user", "list", "--json").json()["users"]}
     for name in USERS:
         if name not in known:
             line.by(ADMIN, "user", "add", name, "--password", PASSWORD)

@@ -4,7 +4,7 @@ A command asks only Kafka or gRPC, so it does not know everything. What it does 
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.command_line import CommandLine
+from tests.support.document_comparison import differences
 
 from tidemill import Message, Timeline
 from tidemill.testing import Broker
@@ -25,8 +26,6 @@ NOT_ASKED = (
     *("under_min_isr", "problems"),
 )
 """What only leaders of topics know."""
-AGES = ("lag_s",)
-"""They grow between two requests."""
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +54,6 @@ def documents(broker: Broker, tidemill: CommandLine, command: str, path: str) ->
     """What a command prints, and what the API sends."""
     printed = tidemill.fine(*command.split(), "--json").json()
     return printed, httpx.get(f"{broker.http}/api/v1/{path}", timeout=WAIT_S).raise_for_status().json()
-
-
-def differences(printed: Any, sent: Any, unknown: Collection[str] = (), path: str = "") -> list[str]:
-    """The places where a printed document differs from a sent one. `unknown` fields must be null in the printed one."""
-    name = path.rpartition(".")[2]
-    if name in unknown:
-        return [] if printed is None else [f"{path} is {printed!r}, but the command cannot know it"]
-    if isinstance(printed, dict) and isinstance(sent, dict):
-        wrong = [f"{path}.{each} is only in one" for each in printed.keys() ^ sent.keys()]
-        for each in printed.keys() & sent.keys():
-            wrong += differences(printed[each], sent[each], unknown, f"{path}.{each}")
-        return wrong
-    if isinstance(printed, list) and isinstance(sent, list) and len(printed) == len(sent):
-        pairs = zip(printed, sent, strict=True)
-        return [each for one, other in pairs for each in differences(one, other, unknown, path)]
-    if name in AGES and isinstance(printed, float) and isinstance(sent, float):
-        return [] if abs(printed - sent) < WAIT_S else [f"{path}: {printed} and {sent}"]
-    return [] if printed == sent else [f"{path}: {printed!r} and {sent!r}"]
 
 
 def test_the_comparison_finds_what_differs() -> None:

@@ -28,7 +28,7 @@ def test_a_quota_is_set_listed_and_removed(cli: CommandLine) -> None:
     table = cli.fine("quota", "list").lines
     assert table[0].startswith("FOR ")
     assert "user ann, default client-id  consumer_byte_rate  524,288" in table
-    assert cli.fine("quota", "list", "--user", "ann", "--json").json() == [
+    assert cli.fine("quota", "list", "--user", "ann", "--json").json()["entities"] == [
         {"entity": {"user": "ann"}, "quotas": {"producer_byte_rate": 10485760.0, "request_percentage": 12.5}},
         {"entity": {"user": "ann", "client-id": None}, "quotas": {"consumer_byte_rate": 524288.0}},
     ]
@@ -38,7 +38,7 @@ def test_a_quota_is_set_listed_and_removed(cli: CommandLine) -> None:
     reported = cli.fine("quota", "remove", "--user", "ann", "--json")
     assert reported.json() == {"entity": {"user": "ann"}, "removed": {"producer_byte_rate": 10485760.0}}
     cli.fine("quota", "remove", "--default-client-id", "--user", "ann")
-    assert cli.fine("quota", "list", "--json").json() == []
+    assert cli.fine("quota", "list", "--json").json() == {"entities": [], "total": 0}
     assert cli.fine("quota", "list").err == "there are no quotas yet\n"
 
 
@@ -47,13 +47,18 @@ def test_the_quotas_that_apply_to_a_client(cli: CommandLine) -> None:
     cli.fine("quota", "set", "--user", "ann", "--producer-byte-rate", "3k")
     cli.fine("quota", "set", "--default-ip", "--connection-creation-rate", "20")
     try:
-        rows = cli.fine("quota", "list", "--applied", "--user", "ann", "--client-id", "app", "--json").json()
+        rows = cli.fine("quota", "list", "--applied", "--user", "ann", "--client-id", "app", "--json").json()["quotas"]
         assert rows == [
-            {"quota": "producer_byte_rate", "value": 3072, "from": "user ann"},
-            {"quota": "consumer_byte_rate", "value": 2048, "from": "default client-id"},
+            {"quota": "producer_byte_rate", "value": 3072, "entity": {"user": "ann"}},
+            {"quota": "consumer_byte_rate", "value": 2048, "entity": {"client-id": None}},
         ]
-        rows = cli.fine("quota", "list", "--applied", "--ip", "10.0.0.7", "--json").json()
-        assert rows == [{"quota": "connection_creation_rate", "value": 20, "from": "default ip"}]
+        table = cli.fine("quota", "list", "--applied", "--user", "ann", "--client-id", "app").lines
+        assert [line.split(maxsplit=2)[1:] for line in table[1:]] == [
+            ["3,072", "user ann"],
+            ["2,048", "default client-id"],
+        ]
+        rows = cli.fine("quota", "list", "--applied", "--ip", "10.0.0.7", "--json").json()["quotas"]
+        assert rows == [{"quota": "connection_creation_rate", "value": 20, "entity": {"ip": None}}]
     finally:
         for words in (("--default-client-id",), ("--user", "ann"), ("--default-ip",)):
             cli.fine("quota", "remove", *words)
@@ -63,7 +68,7 @@ def test_the_quotas_that_apply_to_a_client(cli: CommandLine) -> None:
 def test_a_check_changes_nothing(cli: CommandLine) -> None:
     reported = cli.fine("quota", "set", "--client-id", "app", "--producer-byte-rate", "1", "--dry-run")
     assert reported.err == "nothing was changed; leave out --dry-run to set the quotas\n"
-    assert cli.fine("quota", "list", "--json").json() == []
+    assert cli.fine("quota", "list", "--json").json() == {"entities": [], "total": 0}
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from tests.support.command_line import CommandLine
+from tests.support.document_comparison import differences
 from tests.support.etcd import running_etcd
 from tests.support.waiting import eventually
 
@@ -60,7 +63,9 @@ def as_user(name: str, password: str, mechanism: str = "SCRAM-SHA-256") -> list[
 
 
 def mechanisms_of(cli: CommandLine, name: str) -> dict[str, int]:
-    [found] = [each["mechanisms"] for each in cli.fine("user", "list", "--json").json() if each["user"] == name]
+    [found] = [
+        each["mechanisms"] for each in cli.fine("user", "list", "--json").json()["users"] if each["user"] == name
+    ]
     assert isinstance(found, dict)
     return found
 
@@ -135,7 +140,7 @@ def test_wrong_uses(cli: CommandLine) -> None:
     for name in ("*", "ANONYMOUS"):
         assert "no user can have the name" in cli.refused(FAILED, "user", "add", name, "--generate")
     assert "a user name has" in cli.refused(FAILED, "user", "add", "a\tb", "--generate")
-    assert "x" not in [each["user"] for each in cli.fine("user", "list", "--json").json()]
+    assert "x" not in [each["user"] for each in cli.fine("user", "list", "--json").json()["users"]]
 
 
 def test_a_password_on_the_command_line_is_warned_about(cli: CommandLine) -> None:
@@ -151,12 +156,12 @@ def test_the_first_user_before_the_first_start(alone: CommandLine, tmp_path: Pat
     folder = tmp_path / "new" / "data"
     modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.glob("coordination.*"))}
     assert modes == {"data": 0o700, "coordination.journal": 0o600, "coordination.copy": 0o600}
-    listed = alone.fine("user", "list", "--data-dir", "new/data", "--json").json()
+    listed = alone.fine("user", "list", "--data-dir", "new/data", "--json").json()["users"]
     assert [(each["user"], each["super"]) for each in listed] == [("alice", False), ("root", True)]
     assert "exists" in alone.refused(FAILED, "user", "add", "root", "--data-dir", "new/data", "--generate")
     with Broker(process=True, settings=SETTINGS, data_dir=folder) as broker:
         where = ["-b", broker.bootstrap_servers, *as_user("root", made["password"])]
-        assert len(alone.fine("user", "list", "--json", *where).json()) == 2
+        assert len(alone.fine("user", "list", "--json", *where).json()["users"]) == 2
         alone.fine("acl", "grant", "alice", "--producer", "--topic", "orders", *where)
         reported = alone.refused(FAILED, "user", "add", "late", "--data-dir", "new/data", "--generate")
         assert (
@@ -166,10 +171,12 @@ def test_the_first_user_before_the_first_start(alone: CommandLine, tmp_path: Pat
     alone.fine("user", "set-super", "alice", "--data-dir", "new/data")
     alone.fine("user", "set-super", "root", "--off", "--data-dir", "new/data")
     alone.fine("user", "set-password", "alice", "--data-dir", "new/data", "--generate")
-    listed = alone.fine("user", "list", "--data-dir", "new/data", "--json").json()
+    listed = alone.fine("user", "list", "--data-dir", "new/data", "--json").json()["users"]
     assert [(each["user"], each["super"]) for each in listed] == [("alice", True), ("root", False)]
     alone.fine("user", "remove", "root", "--data-dir", "new/data", "--yes")
-    assert [each["user"] for each in alone.fine("user", "list", "--data-dir", "new/data", "--json").json()] == ["alice"]
+    assert [
+        each["user"] for each in alone.fine("user", "list", "--data-dir", "new/data", "--json").json()["users"]
+    ] == ["alice"]
 
 
 def test_a_directory_that_is_not_of_a_broker_is_left_alone(alone: CommandLine, tmp_path: Path) -> None:
@@ -203,7 +210,7 @@ def test_the_users_of_a_cluster_on_etcd(alone: CommandLine, tmp_path: Path) -> N
         alone.fine("user", "remove", "carol", "--yes", "--coordination", url)
         made = alone.fine("user", "add", "root", "--super", "--coordination", url, "--generate", "--json").json()
         (tmp_path / "etcd.url").write_text(url + "\n")
-        listed = alone.fine("user", "list", "--coordination", "etcd.url", "--json").json()
+        listed = alone.fine("user", "list", "--coordination", "etcd.url", "--json").json()["users"]
         assert [(each["user"], each["super"]) for each in listed] == [("root", True)]
         with (
             Broker(process=True, settings=SETTINGS, flags={"coordination": url}) as broker,
@@ -260,3 +267,27 @@ def typed(words: list[str], answers: list[str]) -> str:
     text = shown.decode()
     assert not any(answer and answer in text for answer in answers), text
     return text
+
+
+def test_users_acls_and_quotas_are_printed_as_the_api_sends_them(broker: Broker, cli: CommandLine) -> None:
+    cli.fine("user", "add", "dora", "--generate", "--iterations", "4096")
+    cli.fine("acl", "grant", "dora", "--consumer", "--topic", "orders", "--group", "mailer")
+    cli.fine("acl", "grant", "*", "--operation", "describe", "--topic", "public.", "--prefix")
+    cli.fine("quota", "set", "--user", "dora", "--producer-byte-rate", "10m")
+    cli.fine("quota", "set", "--user", "dora", "--default-client-id", "--request-percentage", "12.5")
+
+    def sent(path: str) -> Any:
+        found = httpx.get(f"{broker.http}/api/v1/{path}", auth=(ADMIN, PASSWORD), timeout=30)
+        return found.raise_for_status().json()
+
+    assert differences(cli.fine("user", "list", "--json").json(), sent("users"), ["super", "acls"]) == []
+    printed, listed = cli.fine("acl", "list", "--json").json(), sent("acls")
+    assert listed["total"] >= 4
+    for each in (printed, listed):  # they have different orders
+        each["acls"].sort(key=lambda row: tuple(row.values()))
+    assert differences(printed, listed) == []
+    assert differences(cli.fine("quota", "list", "--json").json(), sent("quotas")) == []
+    applied = cli.fine("quota", "list", "--applied", "--user", "dora", "--client-id", "app", "--json").json()
+    assert {each["value"] for each in applied["quotas"]} == {10 * 1024**2, 12.5}
+    assert differences(applied, sent("quotas/applied?user=dora&client_id=app")) == []
+    cli.fine("user", "remove", "dora", "--yes")

@@ -1,5 +1,6 @@
 """`tidemill acl`: allows and denies what users do, with the ACLs of Kafka's protocol. Works with any Kafka broker."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -10,13 +11,14 @@ import typer
 from tidemill.cli.connection import Bootstrap, Client, broker_at, failing, reach
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes
-from tidemill.cli.output import confirm, remark, say, show
+from tidemill.cli.output import Row, confirm, remark, say, show, show_document
 
 if TYPE_CHECKING:
     from tidemill.client.kafka import KafkaClient
     from tidemill.client.kafka.acls import AclFields
     from tidemill.security.core.acl_selection import AclSelection
     from tidemill.security.core.acls import AclBinding
+    from tidemill.wire.http.security import AclPage
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -200,7 +202,18 @@ def list_(
     with _connected(bootstrap, access) as client, failing("list ACLs"):
         found = {each for selected in wanted for each in client.acls(selected)}
     shown = [_row(each) for each in sorted(found) if not principals or each.principal in principals]
-    show(shown, COLUMNS, as_json=as_json, empty="there are no such ACLs")
+    if as_json:
+        show_document(_page(shown))
+    else:
+        show(shown, COLUMNS, as_json=False, empty="there are no such ACLs")
+
+
+def _page(rows: Sequence[Row]) -> "AclPage":
+    """The ACLs as the JSON API lists them."""
+    from tidemill.wire.http.security import AclPage, AclRow
+
+    counts = Counter(row["principal"] for row in rows)
+    return AclPage(acls=[AclRow(**row) for row in rows], total=len(rows), groups=dict(counts))
 
 
 def _selection(

@@ -1,6 +1,6 @@
 """`tidemill quota`: limits what users, client ids and addresses use. Works with any Kafka broker from 2.6 on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,12 +8,13 @@ import typer
 from tidemill.cli.connection import Bootstrap, Client, broker_at, failing, reach
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json
-from tidemill.cli.output import hint, remark, say, show, show_json
+from tidemill.cli.output import hint, remark, say, show, show_document, show_json
 
 if TYPE_CHECKING:
     from tidemill.client.kafka import KafkaClient
     from tidemill.client.kafka.quotas import DescribedQuotas, QuotaOwner
     from tidemill.security.core.quotas import QuotaEntity
+    from tidemill.wire.http.security import AppliedQuotas, QuotaPage
 
 app = typer.Typer(help="Set, list and remove quotas.", no_args_is_help=True)
 
@@ -115,13 +116,22 @@ def list_(
     with _connected(bootstrap, access) as client, failing("list quotas"):
         found = client.quotas()
     if applied and owner is not None:
-        rows = _applied(found, dict(owner.entries))
-        show(rows, APPLIED_COLUMNS, as_json=as_json, empty=f"no quota applies to {owner}")
+        from tidemill.security.core.quotas import parse_entity
+
+        quotas = _applied(found, dict(owner.entries))
+        if as_json:
+            show_document(quotas)
+            return
+        applying = [
+            {"quota": each.quota, "value": _number(each.value), "from": str(parse_entity(list(each.entity.items())))}
+            for each in quotas.quotas
+        ]
+        show(applying, APPLIED_COLUMNS, as_json=False, empty=f"no quota applies to {owner}")
         return
     wanted = set(owner.entries) if owner is not None else set()
     chosen = sorted((each for each in found if wanted <= set(each.owner)), key=lambda each: _text(each.owner))
     if as_json:
-        show_json([{"entity": dict(each.owner), "quotas": each.quotas} for each in chosen])
+        show_document(_page(chosen))
         return
     rows = [row for each in chosen for row in _rows(each.owner, each.quotas)]
     show(rows, COLUMNS, as_json=False, empty="there are no such quotas" if wanted else "there are no quotas yet")
@@ -246,15 +256,25 @@ def _number(value: float) -> float | int:
     return int(value) if value == int(value) else value
 
 
-def _applied(found: list["DescribedQuotas"], names: Mapping[str, str | None]) -> list[dict[str, Any]]:
+def _page(found: "Sequence[DescribedQuotas]") -> "QuotaPage":
+    """The quotas as the JSON API lists them."""
+    from tidemill.wire.http.security import QuotaPage, QuotaRow
+
+    rows = [QuotaRow(entity=dict(each.owner), quotas=dict(each.quotas)) for each in found]
+    return QuotaPage(entities=rows, total=len(rows))
+
+
+def _applied(found: "Sequence[DescribedQuotas]", names: Mapping[str, str | None]) -> "AppliedQuotas":
     """The quota of each kind that a client has, and whose it is."""
     from tidemill.security.core.quotas import CLIENT_ID, IP, KINDS, USER, applying, parse_entity
+    from tidemill.wire.http.security import AppliedQuotaRow, AppliedQuotas
 
     known = {
         parse_entity(each.owner): {KINDS[key]: value for key, value in each.quotas.items() if key in KINDS}
         for each in found
     }
-    rows = []
-    for kind, (entity, value) in applying(known, names.get(USER), names.get(CLIENT_ID), names.get(IP)).items():
-        rows.append({"quota": kind.value, "value": _number(value), "from": str(entity)})
-    return rows
+    rows = [
+        AppliedQuotaRow(quota=kind.value, value=value, entity=dict(entity.entries))
+        for kind, (entity, value) in applying(known, names.get(USER), names.get(CLIENT_ID), names.get(IP)).items()
+    ]
+    return AppliedQuotas(quotas=rows)

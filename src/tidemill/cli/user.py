@@ -13,13 +13,14 @@ import typer
 from tidemill.cli.connection import Bootstrap, Client, broker_at, failing, reach
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json, Yes, local_folder
-from tidemill.cli.output import confirm, hint, remark, say, show, show_json
+from tidemill.cli.output import confirm, hint, remark, say, show, show_document, show_json
 from tidemill.cli.passwords import Generate, Password, PasswordFile, choose_password
 
 if TYPE_CHECKING:
     from tidemill.app.stored_users import StoredUsers
     from tidemill.pipelines.spec.core.broker import KafkaBroker
     from tidemill.security.core.scram import ScramMechanism
+    from tidemill.wire.http.security import UserPage
 
 app = typer.Typer(help="Add, list and remove users; change passwords.", no_args_is_help=True)
 
@@ -134,7 +135,7 @@ def list_(
     stored = _stored(data_dir, coordination, bootstrap, access)
     found = _listed(stored or _BrokerUsers(bootstrap, access))
     if as_json:
-        show_json([{"user": each.name, "mechanisms": each.iterations, "super": each.is_super} for each in found])
+        show_document(_page(found))
         return
     columns = ("user", "mechanisms", "iterations", *(["super"] if stored else []))
     show([each.row() for each in found], columns, as_json=False, empty="there are no users yet")
@@ -299,6 +300,14 @@ def _listed(users: "_BrokerUsers | StoredUsers", *, exists: bool = True) -> list
         ListedUser(name, {each.label: made.iterations for each, made in user.credentials.items()}, user.is_super)
         for name, user in sorted(users.all().items())
     ]
+
+
+def _page(found: Sequence[ListedUser]) -> "UserPage":
+    """The users as the JSON API lists them."""
+    from tidemill.wire.http.security import UserPage, UserRow
+
+    rows = [UserRow(user=each.name, mechanisms=each.iterations, super=each.is_super, acls=None) for each in found]
+    return UserPage(users=rows, total=len(rows))
 
 
 def _named(users: "_BrokerUsers | StoredUsers", name: str) -> ListedUser:

@@ -80,9 +80,10 @@ class UserRow(Document, frozen=True, kw_only=True):
     user: str
     mechanisms: dict[str, int]
     """The iterations by mechanism."""
-    super: bool
+    super: bool | None
+    """Null in commands that ask a broker, because it does not say."""
     acls: int | None
-    """ACLs that name the user; null where none are checked."""
+    """ACLs that name the user; null where none are checked, and in commands."""
 
 
 class UserPage(Document, frozen=True, kw_only=True):
