@@ -1,6 +1,5 @@
 """`tidemill consume`: prints the records of a topic, from any offset, to the end or until Ctrl-C."""
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from tidemill.cli.connection import (
 from tidemill.cli.durations import moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
 from tidemill.cli.options import Json
-from tidemill.cli.output import hint, text_fields
+from tidemill.cli.output import hint
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -253,7 +252,7 @@ def _unfinished(reader: "Consumer", ends: dict[int, int]) -> dict[int, int]:
 
 def _formatter(template: str, *, as_json: bool) -> Callable[[Any], bytes]:
     if as_json:
-        return _json_line
+        return _json_lines()
     for letter in _FIELD.findall(template):
         if not letter or letter not in _LETTERS:
             raise WrongUse(f"--format does not support %{letter}; use {' '.join(f'%{each}' for each in _LETTERS)}")
@@ -288,13 +287,17 @@ def _text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode("utf-8", "surrogateescape")
 
 
-def _json_line(message: Any) -> bytes:
-    record = {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp": message.timestamp()[1],
-        **text_fields(key=message.key(), value=message.value()),
-        "headers": text_fields(**dict(message.headers() or [])),
-    }
-    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+def _json_lines() -> Callable[[Any], bytes]:
+    """Records in the shape of the JSON API."""
+    import msgspec
+
+    from tidemill.servers.http.core.record_rows import record_line
+
+    encode = msgspec.json.Encoder().encode
+
+    def line_of(message: Any) -> bytes:
+        headers = tuple(message.headers() or ())
+        place = message.topic(), message.partition(), message.offset(), message.timestamp()[1]
+        return encode(record_line(*place, message.key(), message.value(), headers)) + b"\n"
+
+    return line_of

@@ -95,7 +95,7 @@ def produce(
     if key_separator == "":
         raise WrongUse("--key-separator is empty; give the text between key and value, for example :")
     check_topic_name(topic)
-    headers = list(pairs(header or [], "--header").items())
+    headers = [pair for each in header or [] for pair in pairs([each], "--header").items()]
     broker = broker_at(bootstrap, access)
     with ExitStack() as stack:
         lines, total = _lines(stack, message, file, key, key_separator)
