@@ -5,12 +5,15 @@ Counts begin with the process of a pipeline. Labels are names that clients made 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from tidemill.broker.history import HistorySeries, HistorySource, Readings
 from tidemill.model.metrics import CounterReading, Gauge, MetricReading
 from tidemill.pipeline_reports.coordinator import PipelineReports
 from tidemill.pipeline_reports.core.pipeline_state import ALIVE, STATES, state_of
-from tidemill.wire.pipeline_report import QueryReport, StoredReport
+
+if TYPE_CHECKING:
+    from tidemill.wire.pipeline_report import QueryReport, StoredReport
 
 QUERIES_SHOWN_MAX = 500
 """The most queries that have metrics: those of pipelines that run first."""
@@ -70,7 +73,7 @@ def pipeline_source(reports: PipelineReports, clock_ms: Callable[[], int]) -> Hi
     return HistorySource([HistorySeries(name, keys_max=HISTORY_MAX) for name in SERIES], read)
 
 
-def _counts(known: Iterable[StoredReport], now_ms: int) -> Iterator[MetricReading]:
+def _counts(known: "Iterable[StoredReport]", now_ms: int) -> Iterator[MetricReading]:
     counts = Counter(state_of(each, now_ms) for each in known)
     for state in STATES:
         yield Gauge(
@@ -81,7 +84,7 @@ def _counts(known: Iterable[StoredReport], now_ms: int) -> Iterator[MetricReadin
         )
 
 
-def _of_pipeline(stored: StoredReport, now_ms: int) -> Iterator[MetricReading]:
+def _of_pipeline(stored: "StoredReport", now_ms: int) -> Iterator[MetricReading]:
     name, now = stored.report.pipeline, state_of(stored, now_ms)
     for state in STATES:
         yield Gauge(
@@ -98,7 +101,7 @@ def _of_pipeline(stored: StoredReport, now_ms: int) -> Iterator[MetricReading]:
     )
 
 
-def _rows_of(pipeline: str, query: QueryReport) -> Iterator[MetricReading]:
+def _rows_of(pipeline: str, query: "QueryReport") -> Iterator[MetricReading]:
     labels = (("pipeline", pipeline), ("query", query.query))
     yield CounterReading(
         "tidemill_pipeline_rows_in", "Rows that a query has read since its process started.", query.rows_in, labels
@@ -128,7 +131,7 @@ def _rows_of(pipeline: str, query: QueryReport) -> Iterator[MetricReading]:
         )
 
 
-def _batches_of(pipeline: str, query: QueryReport) -> Iterator[MetricReading]:
+def _batches_of(pipeline: str, query: "QueryReport") -> Iterator[MetricReading]:
     labels = (("pipeline", pipeline), ("query", query.query))
     yield CounterReading(
         "tidemill_pipeline_batches", "Micro-batches with rows since the process started.", query.batches, labels

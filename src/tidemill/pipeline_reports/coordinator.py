@@ -5,24 +5,28 @@ so every broker shows the same. Rights are checked by the server that a report c
 who may use the topics that it names.
 
 A report changes the table only after it is durable. A leader that takes over reads the topic first.
+
+The shapes of reports need msgspec, which takes longer to load than the rest. A broker loads it with its console, after
+it is ready, or with the first report.
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import structlog
 
 from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.model.topics import PIPELINES
-from tidemill.pipeline_reports.core.report_reading import read_stored
 from tidemill.pipeline_reports.core.report_table import ReportTable
 from tidemill.records.journal import Journal
-from tidemill.wire.pipeline_report import PipelineReport, StoredReport, encode_report
+
+if TYPE_CHECKING:
+    from tidemill.wire.pipeline_report import PipelineReport, StoredReport
 
 PARTITION = 0
 
-CheckRights = Callable[[PipelineReport], None]
+CheckRights: TypeAlias = "Callable[[PipelineReport], None]"
 """Raises unless the sender may use the topics of a report."""
 
 log = structlog.get_logger("tidemill.pipelines")
@@ -69,6 +73,8 @@ class PipelineReports:
         """Read the reports of a partition that this broker leads since `epoch`."""
         table = ReportTable()
         async for records in self._journal.replay(partition):
+            from tidemill.pipeline_reports.core.report_reading import read_stored  # noqa: PLC0415 -- see the top
+
             for record in records:
                 name = (record.key or b"").decode(errors="replace")
                 stored = None if record.value is None else read_stored(record.value)
@@ -84,16 +90,18 @@ class PipelineReports:
         epoch = self._loaded.get(PARTITION)
         return epoch is not None and self._journal.leads(PARTITION, epoch)
 
-    def all(self) -> list[StoredReport]:
+    def all(self) -> "list[StoredReport]":
         """The last report of each pipeline; nothing at a broker that does not lead."""
         return list(self._table) if self.has_loaded() else []
 
-    def get(self, pipeline: str) -> StoredReport | None:
+    def get(self, pipeline: str) -> "StoredReport | None":
         """The last report of a pipeline."""
         return self._table.get(pipeline) if self.has_loaded() else None
 
-    async def take(self, report: PipelineReport, sender: ReportSender) -> None:
+    async def take(self, report: "PipelineReport", sender: ReportSender) -> None:
         """Store a report; durable when this returns. The sender needs the rights of the replaced report as well."""
+        from tidemill.wire.pipeline_report import StoredReport  # noqa: PLC0415 -- see the top
+
         sender.check(report)
         async with self._turn:
             self._check_leads()
@@ -126,7 +134,9 @@ class PipelineReports:
                     await self._append([(each, None) for each in expired])
                     log.info("pipelines_forgotten", count=len(expired))
 
-    async def _append(self, changes: list[tuple[str, StoredReport | None]]) -> None:
+    async def _append(self, changes: "list[tuple[str, StoredReport | None]]") -> None:
+        from tidemill.wire.pipeline_report import encode_report  # noqa: PLC0415 -- see the top
+
         records = [(name.encode(), None if stored is None else encode_report(stored)) for name, stored in changes]
         await self._journal.append(PARTITION, records)
         for name, stored in changes:

@@ -1,10 +1,13 @@
 """The last report of each pipeline, bounded in pipelines and queries, and in the rate of reports of each pipeline."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tidemill.model.errors import PolicyViolation, ThrottlingQuotaExceeded
 from tidemill.pipeline_reports.core.pipeline_state import ALIVE, state_of
-from tidemill.wire.pipeline_report import PipelineReport, StoredReport
+
+if TYPE_CHECKING:
+    from tidemill.wire.pipeline_report import PipelineReport, StoredReport
 
 PIPELINES_MAX = 1_000
 QUERIES_MAX = 2_000
@@ -28,14 +31,14 @@ class ReportTable:
     def __len__(self) -> int:
         return len(self._reports)
 
-    def __iter__(self) -> Iterator[StoredReport]:
+    def __iter__(self) -> Iterator["StoredReport"]:
         return iter(self._reports.values())
 
-    def get(self, pipeline: str) -> StoredReport | None:
+    def get(self, pipeline: str) -> "StoredReport | None":
         """The last report of a pipeline."""
         return self._reports.get(pipeline)
 
-    def put(self, stored: StoredReport) -> None:
+    def put(self, stored: "StoredReport") -> None:
         """Replace the report of a pipeline."""
         self.remove(stored.report.pipeline)
         self._reports[stored.report.pipeline] = stored
@@ -57,7 +60,7 @@ class ReportTable:
         if len(self._spent_ms) > 2 * PIPELINES_MAX:
             self._spent_ms = {name: at for name, at in self._spent_ms.items() if name in self._reports}
 
-    def to_replace(self, report: PipelineReport, now_ms: int) -> list[str]:
+    def to_replace(self, report: "PipelineReport", now_ms: int) -> list[str]:
         """The ended pipelines that make room for a report, oldest first. PolicyViolation when that is not enough."""
         known = self._reports.get(report.pipeline)
         pipelines = len(self._reports) + (known is None) - PIPELINES_MAX
@@ -81,6 +84,6 @@ class ReportTable:
         """The pipelines whose last report is too old to be kept."""
         return [each.report.pipeline for each in self if now_ms - each.received_ms > KEPT_MS]
 
-    def _ended(self, now_ms: int) -> list[StoredReport]:
+    def _ended(self, now_ms: int) -> "list[StoredReport]":
         ended = (each for each in self if state_of(each, now_ms) not in ALIVE)
         return sorted(ended, key=lambda each: each.received_ms)

@@ -6,17 +6,19 @@ cannot replace the report of a pipeline over topics that it may not use.
 """
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from tidemill.model.errors import InvalidRecord, TidemillError, UnknownTopicOrPartition
 from tidemill.model.topics import PIPELINES
 from tidemill.pipeline_reports.coordinator import PARTITION, ReportSender
-from tidemill.pipeline_reports.core.report_reading import read_key, read_report
 from tidemill.records.compression import Codec
 from tidemill.records.read import read_records
 from tidemill.records.validate import check_produced
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.kafka.api import Call
-from tidemill.wire.pipeline_report import PipelineReport
+
+if TYPE_CHECKING:
+    from tidemill.wire.pipeline_report import PipelineReport
 
 _TOPIC = ResourceType.TOPIC
 
@@ -30,6 +32,8 @@ async def ensure_reports_topic(call: Call) -> None:
 
 async def take_report(call: Call, index: int, batch: bytearray | memoryview) -> None:
     """Store the report in a batch, or forget the pipeline of its key."""
+    from tidemill.pipeline_reports.core.report_reading import read_key, read_report  # noqa: PLC0415 -- loads msgspec
+
     header = check_produced(batch, version=call.version)
     if index != PARTITION or call.broker.view.topic(PIPELINES) is None:
         raise UnknownTopicOrPartition(f"{PIPELINES} has partition {PARTITION} only")
@@ -46,7 +50,7 @@ async def take_report(call: Call, index: int, batch: bytearray | memoryview) -> 
         call.changed("pipeline_forgotten", pipeline=name)
 
 
-def _check(call: Call, report: PipelineReport) -> None:
+def _check(call: Call, report: "PipelineReport") -> None:
     if call.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return
     for topic in report.reads:
