@@ -4,7 +4,7 @@
 
 (() => {
   const { api, request, element, toast, copy, problemOf, openDialog } = window.tidemill;
-  const CELL_CHARS = 80;
+  const CELL_CHARS = 60;
   const VALUE_CHARS = 200_000;
   const ROWS_AT_ONCE = 500;
   const CHART_ROWS = 1000;
