@@ -104,6 +104,13 @@ def test_topics_beyond_the_limit_are_left_out_everywhere() -> None:
     assert [len(query.sources) for query in report.queries] == [50, 50, 0]
 
 
+def test_a_graph_with_more_topics_than_a_report_may_name_is_left_out() -> None:
+    topics = [f"t{number}" for number in range(TOPICS_MAX + 1)]
+    datasets = [DatasetNode(kind="topic", name=topic) for topic in topics]
+    report = accepted(report_of(PipelineFacts("wide", "test", topics, datasets=datasets), PROCESS, [], "running"))
+    assert (len(report.reads), report.datasets) == (TOPICS_MAX, [])
+
+
 def test_a_large_report_is_cut_until_it_fits() -> None:
     behind = [PartitionBehind(partition=number, lag=10**12) for number in range(20)]
     topics = [f"{number}-{'t' * 240}" for number in range(50)]

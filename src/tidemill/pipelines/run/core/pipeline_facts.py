@@ -97,6 +97,10 @@ def report_of(
     read = [source.topic for query in queries for source in query.sources]
     reads = list(dict.fromkeys([*read, *facts.reads]))[:TOPICS_MAX]
     queries = [_within(query, reads) for query in queries]
+    writes = list(facts.writes)[:TOPICS_MAX]
+    datasets = list(facts.datasets) or list(_of_queries(reads, queries))
+    if not {each.name for each in datasets if each.kind in ("topic", "timeline")} <= {*reads, *writes}:
+        datasets = []  # there are more topics than a report may name
     return PipelineReport(
         pipeline=name_text(facts.name),
         origin=facts.origin,
@@ -106,9 +110,9 @@ def report_of(
         error=error,
         started_ms=process.started_ms,
         reads=reads,
-        writes=list(facts.writes)[:TOPICS_MAX],
+        writes=writes,
         queries=list(queries),
-        datasets=list(facts.datasets) or list(_of_queries(reads, queries)),
+        datasets=datasets,
     )
 
 
