@@ -1,6 +1,7 @@
 """The metrics of messages that are in the timelines: available, leased, and waiting. Autoscalers need the first.
 
-Brokers that share a store report the same numbers: take the maximum over the brokers, not the sum.
+Brokers that share a store report the same numbers: take the maximum over the brokers, not the sum. The scheduled
+records of a topic can be added up: in a shared store only the leader of its first partition reports them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -15,8 +16,13 @@ WITHIN = ("1s", "10s", "1m", "10m", "1h", "1d", "any")
 """The upper ends of the windows. The label is not `le`, which only histograms may have, and these counts fall again."""
 
 
-def backlog_readings(dispatcher: Dispatcher) -> Callable[[bool], Awaitable[Iterable[MetricReading]]]:
-    """What is in the timelines, counted when it is requested and old."""
+def backlog_readings(
+    dispatcher: Dispatcher, leads: Callable[[str], bool]
+) -> Callable[[bool], Awaitable[Iterable[MetricReading]]]:
+    """What is in the timelines, counted when it is requested and old.
+
+    `leads` says whether this broker leads the first partition of a topic.
+    """
 
     async def snapshot(_: bool) -> Iterable[MetricReading]:
         count = await dispatcher.backlog()
@@ -28,7 +34,8 @@ def backlog_readings(dispatcher: Dispatcher) -> Callable[[bool], Awaitable[Itera
             if name in usable:  # it may have been deleted since
                 label = dispatcher.stats.label_of(name)
                 by_label[label] = _sum(by_label.get(label, EMPTY), backlog)
-        return _readings(by_label, (dispatcher.clock.now_ms() - count.at_ms) / 1_000)
+        age_s = (dispatcher.clock.now_ms() - count.at_ms) / 1_000
+        return _readings(by_label, age_s, leads if dispatcher.is_shared else lambda _: True)
 
     return snapshot
 
@@ -38,7 +45,7 @@ def _sum(one: Backlog, other: Backlog) -> Backlog:
     return Backlog(one.available + other.available, one.leased + other.leased, waiting)
 
 
-def _readings(by_label: Mapping[str, Backlog], age_s: float) -> Iterator[MetricReading]:
+def _readings(by_label: Mapping[str, Backlog], age_s: float, reports: Callable[[str], bool]) -> Iterator[MetricReading]:
     yield Gauge("tidemill_timeline_backlog_age_seconds", "Age of the counts of messages in timelines.", age_s)
     for name, backlog in sorted(by_label.items()):
         label = ("timeline", name)
@@ -58,10 +65,10 @@ def _readings(by_label: Mapping[str, Backlog], age_s: float) -> Iterator[MetricR
                 count,
                 (label, ("within", within)),
             )
-    yield from _of_topics(by_label)
+    yield from _of_topics(by_label, reports)
 
 
-def _of_topics(by_label: Mapping[str, Backlog]) -> Iterator[MetricReading]:
+def _of_topics(by_label: Mapping[str, Backlog], reports: Callable[[str], bool]) -> Iterator[MetricReading]:
     """The scheduled records of a topic wait on one of two timelines of its name."""
     by_topic: dict[str, Backlog] = {}
     for name, backlog in sorted(by_label.items()):
@@ -70,6 +77,8 @@ def _of_topics(by_label: Mapping[str, Backlog]) -> Iterator[MetricReading]:
             topic = name.removeprefix(prefix)
             by_topic[topic] = _sum(by_topic.get(topic, EMPTY), backlog)
     for topic, backlog in by_topic.items():
+        if not reports(topic):
+            continue
         label = ("topic", topic)
         yield Gauge(
             "tidemill_scheduled_records_waiting",

@@ -284,12 +284,16 @@ class BrokerNode:
         self.timelines = timelines
         self._opened.push_async_callback(timelines.close)
         self.metrics.sources += [timeline_readings(timelines), timeline_clock_readings(timelines)]
-        self.metrics.snapshots.append(backlog_readings(timelines))
+        self.metrics.snapshots.append(backlog_readings(timelines, self._leads_first_partition))
         self.history.add(delivery_source(timelines))
         self.scheduler = self.make_scheduler(timelines)
         self.metrics.sources.append(scheduled_readings(self.scheduler))
         self._opened.push_async_callback(self._close_scheduler)
         await self.scheduler.open()
+
+    def _leads_first_partition(self, topic: str) -> bool:
+        first = self.partitions.find(topic, 0)
+        return first is not None and first.leads
 
     async def announce(self, addresses: ServerAddresses = NO_SERVERS) -> None:
         """Register the addresses of the servers: from now on this broker may lead."""

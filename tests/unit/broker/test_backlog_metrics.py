@@ -1,6 +1,7 @@
 """The metrics of the messages that are in the timelines."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from tests.support.readings import values_of
@@ -10,13 +11,14 @@ from tidemill.broker.backlog_metrics import WITHIN, backlog_readings
 from tidemill.timelines import stats
 from tidemill.timelines.core.backlog import WINDOWS_MS
 from tidemill.timelines.core.timeline import TimelineSettings
+from tidemill.timelines.dispatcher import Dispatcher
 
 pytestmark = pytest.mark.event_loop("virtual_selector")
 HOUR_MS = 3_600_000
 
 
-async def backlog(fleet: Fleet) -> dict[str, float]:
-    return values_of(await backlog_readings(fleet.dispatcher)(False))
+async def backlog(fleet: Fleet, leads: Callable[[str], bool] = lambda _: False) -> dict[str, float]:
+    return values_of(await backlog_readings(fleet.dispatcher, leads)(False))
 
 
 def waiting(found: dict[str, float], name: str = "line") -> list[float]:
@@ -51,6 +53,18 @@ async def test_scheduled_records_wait_under_the_name_of_their_topic() -> None:
         for topic, timelines in (("orders", 1), ("mail", 2)):
             assert found[f'tidemill_scheduled_records_waiting{{topic="{topic}"}}'] == 2 * timelines
             assert found[f'tidemill_scheduled_records_late{{topic="{topic}"}}'] == timelines
+
+
+async def test_scheduled_records_of_a_shared_store_are_reported_by_one_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dispatcher, "is_shared", True)
+    async with virtual_fleet() as fleet:
+        for name in ("__schedule.orders", "__schedule.mail", "line"):
+            await fleet.dispatcher.create(name, TimelineSettings())
+        await fleet.schedule(fleet.now_ms() + 5_000, name="__schedule.orders")
+        found = await backlog(fleet, lambda topic: topic == "orders")
+        assert found['tidemill_scheduled_records_waiting{topic="orders"}'] == 1
+        assert 'tidemill_scheduled_records_waiting{topic="mail"}' not in found
+        assert 'tidemill_timeline_available_messages{timeline="__schedule.mail"}' in found
 
 
 async def test_a_deleted_timeline_is_not_reported_again() -> None:
