@@ -6,7 +6,8 @@ The mutants are made and tested in a temporary copy of the work tree, so the tre
 of a package run once on the unchanged source, to record which test calls which function. Then a mutant needs only the
 tests that call its function, or all tests of its package if it is outside of a function or if no test calls it. A
 mutant is killed when a test fails or exceeds its time limit. Mutants that change nothing a caller can see are named in
-`equivalent.txt`.
+`equivalent.txt`. The process of SQL queries is isolated and imports the installed package, so `query_engine` must not
+be edited during a run.
 """
 
 import argparse

@@ -246,6 +246,13 @@ def test_random_bytes_are_refused_or_are_a_record(kind: int, key: bytes, version
     assert decode(*encode(entry)) == entry
 
 
+def test_null_bytes_count_as_empty_and_other_negative_lengths_are_refused() -> None:
+    reader = FieldReader(b"\xff\xff\xff\xff\x00\x00\x00\x01a\x00\x00\x00\x00")
+    assert [reader.blob(), reader.blob(), reader.blob()] == [b"", b"a", b""]
+    with pytest.raises(ValueError, match="position"):
+        FieldReader(b"\xff\xff\xff\xfe").blob()
+
+
 def test_a_reader_does_not_believe_in_large_arrays() -> None:
     reader = FieldReader(b"\x7f\xff\xff\xff")
     with pytest.raises(ValueError, match="an array of"):

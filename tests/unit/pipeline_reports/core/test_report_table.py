@@ -94,6 +94,16 @@ def test_queries_are_bounded_over_all_pipelines() -> None:
     assert table.to_replace(grown, NOW_MS) == []
 
 
+def test_ended_pipelines_are_replaced_until_pipelines_and_queries_have_room() -> None:
+    table = ReportTable()
+    for number in range(QUERIES_MAX // 50 - 1):
+        table.put(stored(f"p{number}", queries=50))
+    table.put(stored("small", "stopped", NOW_MS - 2))
+    table.put(stored("large", "stopped", NOW_MS - 1, queries=49))
+    large = pipeline_report("next", queries=[query_report(f"q{number}") for number in range(20)])
+    assert table.to_replace(large, NOW_MS) == ["small", "large"]
+
+
 def test_old_reports_expire() -> None:
     table = ReportTable()
     table.put(stored("old", at_ms=NOW_MS - KEPT_MS - 1))
