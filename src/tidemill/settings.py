@@ -13,7 +13,7 @@ nearest match also had to be written by hand with it.
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,7 +23,7 @@ from tidemill.model import broker_settings
 from tidemill.model.addresses import Address, parse_address
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import InvalidConfig
-from tidemill.model.listeners import ListenerSpec, inter_broker_listener, parse_listeners
+from tidemill.model.listeners import ListenerSpec, inter_broker_listener, is_local, parse_listeners
 from tidemill.model.locations import UnsupportedLocation, local_path
 from tidemill.model.metric_labels import parse_labels
 from tidemill.model.metrics import Labels
@@ -179,7 +179,9 @@ def _folder(text: str) -> Path:
 
 
 def _timelines(text: str) -> str:
-    """Check the URL of a timeline engine. A SQLite URL may name a file."""
+    """Check the URL of a timeline engine, or an empty text for the default. A SQLite URL may name a file."""
+    if not text:
+        return text
     url = _engine("sqlite", "memory", "replicated", "postgresql", "postgres")(text)
     if url.startswith("sqlite:") and (path := url.removeprefix("sqlite:").removeprefix("//")):
         _folder(path)
@@ -242,9 +244,10 @@ ROWS = (
     ),
     Row(
         "timelines",
-        "sqlite:",
+        "",
         _timelines,
-        "Storage of timelines: sqlite:, replicated: (on the brokers of a cluster), memory: or postgresql://...",
+        "Storage of timelines: sqlite:, replicated: (on all brokers of a cluster), memory: or postgresql://... "
+        "Default: replicated: with etcd, if --grpc has an address that other brokers can reach; otherwise sqlite:.",
     ),
     Row("log-level", "info", _one_of(*LOG_LEVELS), "Lowest level that is logged."),
     Row(
@@ -331,7 +334,17 @@ def _with_listeners(values: dict[str, Any], broker: BrokerSettings) -> Settings:
     between_brokers = inter_broker_listener(broker.security, listeners)
     if broker.security.listeners and between_brokers is not None:
         values["kafka"], values["advertise"] = between_brokers.bind, between_brokers.advertised
+    values["timelines"] = values["timelines"] or _default_timelines(values, listeners)
     return Settings(**values, broker=broker, listeners=listeners)
+
+
+def _default_timelines(values: Mapping[str, Any], listeners: Iterable[ListenerSpec]) -> str:
+    """Where timelines are kept when no storage is chosen: on all brokers of a cluster, if these can call each other."""
+    grpc: Address | None = values["advertise_grpc"] or values["grpc"]
+    if grpc is None or not values["coordination"].startswith(("etcd:", "etcds:")):
+        return "sqlite:"
+    is_on_one_machine = all(is_local((each.advertised or each.bind).host) for each in listeners)
+    return "replicated:" if is_on_one_machine or not is_local(grpc.host) else "sqlite:"
 
 
 def _with_files(environ: Mapping[str, str]) -> Mapping[str, str]:

@@ -25,6 +25,37 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert settings.log_level == "info"
 
 
+@pytest.mark.parametrize(
+    ("flags", "engine"),
+    [
+        ({"coordination": "etcd://10.0.0.9"}, "replicated:"),
+        ({"coordination": "etcd://10.0.0.9", "grpc": "none"}, "sqlite:"),
+        ({"coordination": "etcd://10.0.0.9", "timelines": "sqlite:"}, "sqlite:"),
+        ({"coordination": "etcd://10.0.0.9", "kafka": "0.0.0.0:9092", "advertise": "10.0.0.1:9092"}, "sqlite:"),
+        (
+            {
+                "coordination": "etcd://10.0.0.9",
+                "kafka": "0.0.0.0:9092",
+                "advertise": "10.0.0.1:9092",
+                "grpc": "0.0.0.0:6174",
+            },
+            "replicated:",
+        ),
+        (
+            {
+                "coordination": "etcds://10.0.0.9",
+                "kafka": "10.0.0.1:9092",
+                "grpc": "127.0.0.1:6174",
+                "advertise-grpc": "10.0.0.1:6174",
+            },
+            "replicated:",
+        ),
+    ],
+)
+def test_timelines_are_on_all_brokers_of_a_cluster_that_can_call_each_other(flags: dict[str, str], engine: str) -> None:
+    assert load(flags).timelines == engine
+
+
 def test_names_follow_from_the_row() -> None:
     names = {row.name: row.variable for row in ROWS}
     assert names["session-ttl-ms"] == "TIDEMILL_SESSION_TTL_MS"

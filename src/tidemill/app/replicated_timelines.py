@@ -82,8 +82,9 @@ def check_local_file(path: Path) -> None:
     kept = [name for name in names if not name.startswith(WAITING_PREFIX)]
     if kept:
         raise InvalidConfig(
-            f"{path} has {len(kept)} timelines that --timelines replicated: would not deliver, such as {kept[0]!r}; "
-            "start with --timelines sqlite: until they are empty, delete them there, or move the file away"
+            f"{path} has {len(kept)} timelines, such as {kept[0]!r}, that --timelines replicated: (the default in a "
+            "cluster) would not deliver; start with --timelines sqlite: until they are empty, delete them there, or "
+            "move the file away"
         )
 
 

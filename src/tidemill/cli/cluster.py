@@ -64,8 +64,8 @@ def up(
         int, typer.Option(min=100, help="Time until the session of a lost broker expires.")
     ] = 6000,
     timelines: Annotated[
-        str, typer.Option(help="Storage of timelines of every broker: sqlite: or replicated:.")
-    ] = "sqlite:",
+        str, typer.Option(help="Storage of timelines of every broker: replicated:, sqlite: or postgresql://....")
+    ] = "replicated:",
 ) -> None:
     """Start etcd and several brokers on this machine, to try a cluster. Ctrl-C stops everything.
 

@@ -20,7 +20,7 @@ async def keep(path: Path, *names: str) -> None:
 async def test_a_local_file_with_timelines_is_named_with_the_next_step(tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     await keep(path, "reminders", "__waiting.orders")
-    with pytest.raises(InvalidConfig, match=r"1 timelines .*'reminders'; start with --timelines sqlite:"):
+    with pytest.raises(InvalidConfig, match=r"1 timelines, such as 'reminders', .*start with --timelines sqlite:"):
         check_local_file(path)
 
 

@@ -59,6 +59,8 @@ class TimelinePartition:
         self._epoch: int | None = None
         """The epoch in which the index was opened for calls."""
         self._restated_bytes = 0
+        self._reached: JournalPosition | None = None
+        """The position of the index, while only this task writes to it."""
         self._has_read = False
         """Whether the index had everything that was committed, at some time."""
 
@@ -122,6 +124,7 @@ class TimelinePartition:
 
     def _stop_serving(self) -> None:
         self._epoch = None
+        self._reached = None
         if self._index is not None:
             self._index.serve(as_leader=False)
 
@@ -146,8 +149,9 @@ class TimelinePartition:
 
     async def _read_on(self, index: TimelineIndex) -> TimelineIndex:
         """Apply what is committed; builds the index again if it does not continue the journal."""
-        position = await index.position()
-        if not self._journal.continues(position):
+        position = self._reached or await index.position()
+        is_empty = position == JournalPosition(self._journal.start_offset, -1)
+        if not is_empty and not self._journal.continues(position):
             log.warning("timeline_index_rebuilt", partition=self._number, position=position.next_offset)
             await self.close()
             await self._remove_index(self._log_id, self._number)
@@ -157,6 +161,7 @@ class TimelinePartition:
             groups = [JournalGroup([decode_entry(value) for value in one.values], one.until) for one in batches]
             await index.apply(groups)
             position = batches[-1].until
+        self._reached = position
         return index
 
     async def _append(self, values: Sequence[bytes], at: JournalPosition) -> JournalPosition:
