@@ -59,6 +59,7 @@ WATCHED = {
     "servers/kafka/connection.py": (2, "one request; every error is answered"),
     "servers/kafka/produce.py": (2, AWAITED),
     "groups/writer.py": (1, ANSWERS),
+    "pipelines/run/report_uplink.py": (1, "catches every error: a pipeline runs whether its reports arrive or not"),
     "pipelines/topic/sending.py": (1, "runs in a Spark task, which raises its error"),
     "query_engine/error_output.py": (1, "reads what a process writes until it ends"),
     "query_engine/process.py": (
