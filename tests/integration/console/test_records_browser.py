@@ -118,7 +118,7 @@ def test_a_record_is_written_with_keys_only(broker: Broker, page: "Page") -> Non
     page.get_by_text("The record was written to partition").wait_for()
     page.locator("a[data-record]").focus()
     page.keyboard.press("Enter")
-    page.get_by_role("region", name="Value as json").wait_for()
+    page.get_by_role("group", name="Value as json").wait_for()
     [record] = stored(broker, "typed", 0) + stored(broker, "typed", 1)
     assert (record["key"], record["value"]) == ("k1", '{"n": 1}')
     assert record["headers"] == [{"name": "trace", "value": "t1"}]
@@ -247,7 +247,7 @@ def test_hostile_records_are_text_wherever_they_are_shown(broker: Broker, page: 
     assert shown_values(page)[1] == HOSTILE
     for number in (1, 0):
         rows(page).nth(number).locator("a[data-record]").click()
-    page.get_by_role("region", name="Value as json").get_by_text("U+202E").wait_for()
+    page.get_by_role("group", name="Value as json").get_by_text("U+202E").wait_for()
     page.get_by_role("rowheader", name=HOSTILE).wait_for()
     page.locator(".opened-record").first.get_by_role("link", name="hex").last.click()
     page.locator(".opened-record [data-format=value][aria-current]", has_text="hex").wait_for()
@@ -318,7 +318,7 @@ def test_records_and_payloads_are_downloaded(broker: Broker, page: "Page", tmp_p
     assert [json.loads(each)["offset"] for each in (tmp_path / "lines").read_text().splitlines()] == [0, 1]
     page.goto("/topics/saved/records/0/1")
     with page.expect_download() as payload:
-        page.get_by_role("region", name="Value", exact=True).get_by_role("link", name="Download").click()
+        page.get_by_role("group", name="Value", exact=True).get_by_role("link", name="Download").click()
     assert payload.value.suggested_filename == "saved-0-1-value.bin"
     payload.value.save_as(tmp_path / "value")
     assert (tmp_path / "value").read_bytes() == BINARY
@@ -333,5 +333,5 @@ def test_a_phone_shows_the_records_without_scrolling_sideways(broker: Broker, pa
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     page.goto("/topics/small/records")
     page.locator("a[data-record]").first.click()
-    page.get_by_role("region", name="Value as json").wait_for()
+    page.get_by_role("group", name="Value as json").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
