@@ -13,7 +13,7 @@ nearest match also had to be written by hand with it.
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -338,13 +338,18 @@ def _with_listeners(values: dict[str, Any], broker: BrokerSettings) -> Settings:
     return Settings(**values, broker=broker, listeners=listeners)
 
 
-def _default_timelines(values: Mapping[str, Any], listeners: Iterable[ListenerSpec]) -> str:
+def _default_timelines(values: Mapping[str, Any], listeners: Sequence[ListenerSpec]) -> str:
     """Where timelines are kept when no storage is chosen: on all brokers of a cluster, if these can call each other."""
-    grpc: Address | None = values["advertise_grpc"] or values["grpc"]
-    if grpc is None or not values["coordination"].startswith(("etcd:", "etcds:")):
-        return "sqlite:"
-    is_on_one_machine = all(is_local((each.advertised or each.bind).host) for each in listeners)
-    return "replicated:" if is_on_one_machine or not is_local(grpc.host) else "sqlite:"
+    is_cluster = values["coordination"].startswith(("etcd:", "etcds:"))
+    reachable = reached_by_brokers(values["advertise_grpc"] or values["grpc"], listeners)
+    return "replicated:" if is_cluster and reachable else "sqlite:"
+
+
+def reached_by_brokers(grpc: Address | None, listeners: Sequence[ListenerSpec]) -> bool:
+    """Whether other brokers can reach a gRPC server: its address is not local, or all brokers are on one machine."""
+    if grpc is None:
+        return False
+    return not is_local(grpc.host) or all(is_local((each.advertised or each.bind).host) for each in listeners)
 
 
 def _with_files(environ: Mapping[str, str]) -> Mapping[str, str]:

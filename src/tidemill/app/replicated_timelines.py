@@ -16,7 +16,7 @@ from tidemill.model.errors import InvalidConfig
 from tidemill.model.topics import WAITING
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
-from tidemill.settings import Settings
+from tidemill.settings import Settings, reached_by_brokers
 from tidemill.streams.partition import Partition
 from tidemill.timelines.core.timeline import WAITING_PREFIX
 from tidemill.timelines.replicated.core.placement import first_seq
@@ -31,10 +31,12 @@ PEERS_MODULE = "tidemill.servers.grpc.timeline_peers"
 
 async def open_replicated(settings: Settings, broker: BrokerNode) -> ReplicatedTimelineStore:
     """Open the timelines of this broker, and answer the calls of the others."""
-    if settings.coordination.startswith("local:") or settings.grpc is None:
+    if settings.coordination.startswith("local:") or not reached_by_brokers(
+        settings.advertise_grpc or settings.grpc, settings.listeners
+    ):
         raise InvalidConfig(
-            "--timelines replicated: needs several brokers that call each other: set --coordination etcd://... and "
-            "--grpc host:port, or use --timelines sqlite:"
+            "--timelines replicated: needs several brokers that call each other over gRPC: set --coordination "
+            "etcd://... and --grpc with an address that they reach, such as 0.0.0.0:6174, or use --timelines sqlite:"
         )
     check_local_file(settings.data_dir / TIMELINES)
     await check_waiting_records(broker)

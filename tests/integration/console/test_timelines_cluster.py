@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import httpx
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.cluster_processes import Brokers, running_brokers
@@ -90,10 +91,13 @@ def test_a_record_that_waits_in_the_replicated_journal_is_cancelled_by_any_broke
         assert api[1].post(f"{path}/moves", json={"ids": ["r1"], "due_ms": 5}).status_code == 400
 
 
-def test_brokers_show_a_shared_timeline_once() -> None:
+@pytest.mark.parametrize("storage", ["postgres", "replicated"])
+def test_brokers_show_a_shared_timeline_once(storage: str) -> None:
     with (
-        running_postgres() as postgres,
-        running_brokers(2, timelines=postgres.new_database(), grpc=ANY, http=ANY) as brokers,
+        nullcontext() if storage == "replicated" else running_postgres() as postgres,
+        running_brokers(
+            2, timelines=postgres.new_database() if postgres else "replicated:", grpc=ANY, http=ANY
+        ) as brokers,
         apis(brokers) as api,
         timeline(brokers, 1, "shared") as opened,
     ):
