@@ -42,8 +42,6 @@ SELDOM = {
     "tidemill_certificate_expiry_timestamp_seconds",
     "tidemill_job_failures_total",
     "tidemill_storage_query_errors_total",
-    "tidemill_task_restarts_total",
-    "tidemill_tasks_failing",
     "tidemill_throttled_responses_total",
     "tidemill_unclean_elections_total",
 }

@@ -73,11 +73,13 @@ def _requests(metrics: BrokerMetrics) -> Iterator[MetricReading]:
 
 def _tasks(metrics: BrokerMetrics) -> Iterator[MetricReading]:
     supervisor = metrics.supervisor
-    for task, count in _by_name(supervisor.restarts):
+    failing = supervisor.failing()
+    # From the start with 0: Prometheus does not see the increase of a series that begins with 1.
+    for task, count in _by_name({**dict.fromkeys(failing, 0), **supervisor.restarts}):
         yield CounterReading("tidemill_task_restarts", "Restarts of failed background tasks.", count, (("task", task),))
     for job, count in _by_name(supervisor.failures):
         yield CounterReading("tidemill_job_failures", "Background jobs that failed.", count, (("job", job),))
-    for task, count in _by_name(supervisor.failing()):
+    for task, count in _by_name(failing):
         yield Gauge(
             "tidemill_tasks_failing", "Background tasks that fail or wait to restart.", count, (("task", task),)
         )

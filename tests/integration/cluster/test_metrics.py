@@ -51,5 +51,39 @@ def test_lag_and_controller_are_reported_once() -> None:
         eventually(lambda: [each[lag] for each in scrape(brokers) if lag in each] == [0], "the lag does not reach 0")
 
 
+def test_a_lost_broker_is_counted_until_it_is_back() -> None:
+    with running_brokers(2, racks=False, http="127.0.0.1:0") as brokers:
+        client = {"bootstrap.servers": brokers.bootstrap}
+        admin, producer = AdminClient(client), Producer(client)
+        safe = NewTopic("safe", 2, 2, config={"min.insync.replicas": "2"})
+        admin.create_topics([safe])["safe"].result(30)
+        admin.create_topics([NewTopic("alone", 2, 1)])["alone"].result(30)
+        for partition in range(2):
+            producer.produce("safe", b"v", partition=partition)
+        assert producer.flush(30) == 0
+        before = scrape(brokers)
+        assert all(each["tidemill_fsync_duration_seconds_count"] > 0 for each in before)
+        assert {each["tidemill_under_replicated_partitions"] for each in before} == {0}
+        brokers.kill(2)
+        left = brokers.servers[1]
+
+        def of_survivor(name: str) -> float:
+            return scraped(f"http://{left['http']}").get(name, 0)
+
+        eventually(lambda: of_survivor("tidemill_under_min_isr_partitions") >= 2, "both partitions lack a replica")
+        assert of_survivor("tidemill_under_replicated_partitions") >= 2
+        assert of_survivor("tidemill_brokers") == 1
+        eventually(
+            lambda: of_survivor("tidemill_offline_partitions") >= 1, "a partition without a leader is not counted"
+        )
+        assert of_survivor("tidemill_unclean_elections_total") == 0
+        brokers.start(2)
+        eventually(lambda: of_survivor("tidemill_under_replicated_partitions") == 0, "the replicas do not catch up")
+        eventually(lambda: of_survivor("tidemill_offline_partitions") == 0, "a partition is still without a leader")
+        assert of_survivor("tidemill_isr_expands_total") >= 1
+        lag = 'tidemill_replica_lag_records{follower="2"}'
+        eventually(lambda: scraped(f"http://{left['http']}").get(lag) == 0, "the follower lags")
+
+
 def scrape(brokers: Brokers) -> list[dict[str, float]]:
     return [scraped(f"http://{server['http']}") for server in brokers.servers.values()]

@@ -18,6 +18,7 @@ from tidemill.broker.server_metrics import server_readings
 from tidemill.broker.topic_metrics import topic_readings
 from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 from tidemill.servers.kafka.error_counts import count_error
+from tidemill.supervision.supervisor import Supervisor
 
 NAME = 'bad\\"name\n'
 """A label value with every character that the format escapes."""
@@ -72,6 +73,68 @@ async def test_logs_come_from_the_partitions(tmp_path: Path) -> None:
         assert found['tidemill_log_bytes{topic="orders"}'] == broker.view.partition("orders", 0).size_bytes
         assert found["tidemill_partitions_failed"] == 0
         assert found["tidemill_brokers"] == 1
+
+
+async def test_a_partition_reports_its_offsets_on_request(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("orders")
+        leader = broker.view.partition("orders", 0).leader
+        for value in (b"a", b"b", b"c", b"d", b"e"):
+            await leader.append(batch_of(value), acks=1)
+        await leader.delete_records(2)
+        found = samples(await exposition(broker.metrics, by_partition=True))
+        offsets = [
+            found[f'tidemill_partition_{name}{{partition="0",topic="orders"}}']
+            for name in ("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset")
+        ]
+        assert offsets == [2, 5, 5, 5]
+        assert not [name for name in samples(await exposition(broker.metrics, by_partition=False)) if "offset{" in name]
+
+
+async def test_a_scrape_changes_no_counter() -> None:
+    telemetry = counting()
+    telemetry.api("kafka", "Produce").answered(0.02)
+    telemetry.topic("orders").produced(100, 7)
+    page = MetricsPage(telemetry)
+    first, second = await asyncio.gather(page.text(by_partition=False), page.text(by_partition=True))
+    assert samples(first) == samples(second) == samples(await page.text(by_partition=False))
+
+
+async def test_tasks_that_fail_are_counted_by_name() -> None:
+    runs, is_failing, again = 0, asyncio.Event(), asyncio.Event()
+
+    async def pause(_: float) -> None:
+        await again.wait()
+
+    telemetry = BrokerMetrics(Supervisor(sleep=pause))
+    telemetry.sources.append(server_readings(telemetry))
+
+    async def work() -> None:
+        nonlocal runs
+        runs += 1
+        is_failing.set()
+        if runs == 1:
+            raise ZeroDivisionError
+        await asyncio.Event().wait()
+
+    async def job() -> None:
+        raise ZeroDivisionError
+
+    task = telemetry.supervisor.keep("delivery", work)
+    failed = telemetry.supervisor.spawn("reset", job())
+    await is_failing.wait()
+    await asyncio.wait({failed})
+    await asyncio.sleep(0)
+    found = samples(await exposition(telemetry, by_partition=False))
+    assert found['tidemill_tasks_failing{task="delivery"}'] == 1
+    assert found['tidemill_task_restarts_total{task="delivery"}'] == 0
+    is_failing.clear()
+    again.set()
+    await is_failing.wait()
+    found = samples(await exposition(telemetry, by_partition=False))
+    task.cancel()
+    assert found['tidemill_task_restarts_total{task="delivery"}'] == 1
+    assert found['tidemill_job_failures_total{job="reset"}'] == 1
 
 
 async def test_every_line_has_the_labels_of_the_broker(tmp_path: Path) -> None:

@@ -198,3 +198,23 @@ async def test_timelines_beyond_the_limit_are_counted_together(monkeypatch: pyte
         assert operations(fleet, "tidemill_timeline_messages", stats.OTHER_TIMELINES) == {"scheduled": 47}
         assert found[f'tidemill_timeline_consumers{{timeline="{stats.OTHER_TIMELINES}"}}'] == 47
         assert sum(fleet.dispatcher.served().values()) == 50
+
+
+async def test_consumers_report_their_latency_and_the_slowest_counts() -> None:
+    async with virtual_fleet() as fleet:
+        for name, latency_us in (("fast", 700), ("slow", 2_500), ("other", 900)):
+            consumer = fleet.consumer(id=name, max_in_flight=3)
+            fleet.dispatcher.heard("line", consumer, latency_us=latency_us, drift_us=0)
+        found = metrics(fleet)
+        assert found['tidemill_timeline_consumers{timeline="line"}'] == 3
+        assert found['tidemill_timeline_consumer_latency_max_seconds{timeline="line"}'] == 0.0025
+
+
+async def test_the_largest_lateness_and_the_delay_of_timers_are_kept() -> None:
+    async with virtual_fleet() as fleet:
+        fleet.dispatcher.stats.of("line").lateness.add(0.5)
+        fleet.dispatcher.stats.of("line").lateness.add(0.25)
+        fleet.dispatcher.stats.of("line").wakeup.add(0.002)
+        readings = list(timeline_readings(fleet.dispatcher)())
+        assert values_of(readings)['tidemill_timeline_lateness_max_seconds{timeline="line"}'] == 0.5
+        assert histogram_of(readings, "tidemill_timeline_timer_delay_seconds", timeline="line").total == 0.002

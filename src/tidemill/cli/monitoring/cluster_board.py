@@ -201,7 +201,7 @@ CLUSTER_BOARD = Board(
                 ),
                 graph(
                     "Round trips, 99 %",
-                    "Round trips to clients, to other brokers and to the coordination.",
+                    "Round trips to clients and consumers of timelines, to other brokers and to the coordination.",
                     quantile_of("0.99", "partner", "tidemill_network_latency_seconds", SCOPE),
                     "{{partner}}",
                     "s",
