@@ -2,7 +2,8 @@
 
 The journal is in memory and the indexes are real files. A client calls random brokers. Meanwhile leaders change, old
 leaders do not notice, answers of the journal are lost (with what was written, or without it), entries are written a
-second time, and journals are restated and trimmed. The client knows what was acknowledged, and the end must agree.
+second time, brokers restart with an old index or none, and journals are restated and trimmed. The client knows what was
+acknowledged, and the end must agree.
 """
 
 import asyncio
@@ -111,7 +112,14 @@ class Faults:
 
     async def step(self) -> None:
         """Let something go wrong, or end it."""
-        acts: list[Callable[[], Awaitable[None]]] = [self.move, self.isolate, self.join, self.join, self.repeat]
+        acts: list[Callable[[], Awaitable[None]]] = [
+            self.move,
+            self.isolate,
+            self.join,
+            self.join,
+            self.repeat,
+            self.restart,
+        ]
         await self._draw.choice(acts)()
 
     async def move(self) -> None:
@@ -131,6 +139,10 @@ class Faults:
     async def join(self) -> None:
         """Brokers that were cut off are back."""
         self._world.cut.clear()
+
+    async def restart(self) -> None:
+        """A broker restarts, with its indexes, with those that it had at an earlier restart, or with none."""
+        await self._world.restart(self._draw.choice(BROKERS), self._draw.choice(["kept", "earlier", "lost"]))
 
     async def repeat(self) -> None:
         """The last entries of a partition are in its journal twice."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -213,6 +214,23 @@ class JournalWorld:
         """Stop a broker; its calls in progress have an unknown outcome."""
         store = self.stores.pop(node_id)
         await store.close()
+
+    async def restart(self, node_id: int, index: str = "kept") -> None:
+        """Stop a broker and start it again. Its indexes are kept, lost, or those of an earlier restart.
+
+        A power failure takes the last commits of an index, so an earlier one is what a broker may find.
+        """
+        await self.stop(node_id)
+        folder, earlier = self._home / f"broker{node_id}", self._home / f"earlier{node_id}"
+        if index == "earlier" and earlier.exists():
+            shutil.rmtree(folder)
+            shutil.copytree(earlier, folder)
+        elif index == "lost":
+            shutil.rmtree(folder, ignore_errors=True)
+        elif folder.exists():
+            shutil.rmtree(earlier, ignore_errors=True)
+            shutil.copytree(folder, earlier)
+        await self.start(node_id, wait_s=0.1)
 
     async def pause(self) -> None:
         """Let others run."""
