@@ -20,6 +20,7 @@ from tidemill.servers.http.server import HttpServer
 from tidemill.testing import Broker
 
 WAIT_S = 30
+MISSING = "does not exist; the console is at /, and /api/v1/openapi.json lists the API"
 FACTS = {"version": "1", "node": "0", "place": "<script>alert(1)</script>"}
 
 
@@ -53,15 +54,15 @@ async def test_pages_and_documents(tmp_path: Path) -> None:
         assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert samples(metrics.text)['tidemill_partitions{topic="orders"}'] == 2
         nothing, posted = await client.get("/nothing"), await client.post("/")
-        assert (nothing.status_code, nothing.text) == (404, "/nothing does not exist; / lists the endpoints\n")
+        assert (nothing.status_code, nothing.text) == (404, f"/nothing {MISSING}\n")
         assert (posted.status_code, posted.text) == (405, "/ does not accept POST\n")
         refused = await client.put("/api/topics")
         assert (refused.status_code, refused.json()) == (405, {"error": "/api/topics does not accept PUT"})
         assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
         assert "default-src 'none'" in refused.headers["content-security-policy"]
-        assert (await client.get("/api/nothing")).json() == {
-            "error": "/api/nothing does not exist; / lists the endpoints"
-        }
+        assert (await client.get("/api/nothing")).json() == {"error": f"/api/nothing {MISSING}"}
+        page = await client.get("/<nothing>", headers={"accept": "text/html"})
+        assert (page.status_code, "no page <code>/&lt;nothing&gt;</code>" in page.text) == (404, True)
         headed = await client.head("/api/topics")
         assert (headed.status_code, headed.content) == (200, b"")
 

@@ -139,7 +139,7 @@ def test_a_timeline_is_created_and_deleted_after_its_name_was_typed(broker: Brok
     page.get_by_role("button", name="Create", exact=True).click()
     page.wait_for_url("**/timelines/made.here")
     page.get_by_role("link", name="Settings").click()
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete timeline").click()
     confirm = page.get_by_role("dialog").get_by_role("button", name="Delete")
     assert confirm.is_disabled()
     page.get_by_role("dialog").get_by_role("textbox").fill("made.here")

@@ -67,17 +67,22 @@ def problem(
     return PlainTextResponse(f"{reason}\n", status_code=status, headers=headers)
 
 
+def wants_page(request: Request) -> bool:
+    """Whether a person opens the URL in a browser."""
+    mode = request.headers.get("sec-fetch-mode")
+    is_page = mode == "navigate" or (mode is None and "text/html" in request.headers.get("accept", ""))
+    return is_page and request.method in {"GET", "HEAD"} and not request.url.path.startswith(API)
+
+
 def login_required(request: Request, reason: str) -> Response:
     """The answer to a client that must log in: a person is sent to the login page, a program gets 401.
 
     A browser is not asked for a password by the scheme Basic. It would send the password with every later request.
     """
-    mode = request.headers.get("sec-fetch-mode")
-    is_page = mode == "navigate" or (mode is None and "text/html" in request.headers.get("accept", ""))
-    if is_page and request.method in {"GET", "HEAD"} and not request.url.path.startswith(API):
+    if wants_page(request):
         return RedirectResponse("/login", status_code=303)
     answer = problem(request.url.path, 401, reason)
-    if mode is None:
+    if request.headers.get("sec-fetch-mode") is None:
         for name, value in LOGIN_METHODS:
             answer.headers.append(name, value)
     return answer

@@ -7,6 +7,7 @@ checked, and gets the client. A change that a session makes needs a token that o
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -46,7 +47,7 @@ from tidemill.servers.http.broker_summary import (
     unready,
     visible_topics,
 )
-from tidemill.servers.http.console.page import page_endpoint, refusal_page
+from tidemill.servers.http.console.page import missing_page, page_endpoint, refusal_page
 from tidemill.servers.http.console.pages import PAGES
 from tidemill.servers.http.console.static import serve_static
 from tidemill.servers.http.core.authorization_table import ROUTES
@@ -56,12 +57,15 @@ from tidemill.servers.http.login_form import LoginForm
 from tidemill.servers.http.logins import HttpClient, HttpLogins
 from tidemill.servers.http.request_counts import RequestCounts
 from tidemill.servers.http.request_origin import SAFE_METHODS, AllowedOrigins
-from tidemill.servers.http.responses import SafetyHeaders, login_required, problem
+from tidemill.servers.http.responses import SafetyHeaders, login_required, problem, wants_page
 from tidemill.servers.http.server import SqlQueries
 from tidemill.servers.http.sql_tables import table_endpoint
 
 DETAIL_PARTITION = "partition"
-REFUSALS = {404: "{path} does not exist; / lists the endpoints", 405: "{path} does not accept {method}"}
+REFUSALS = {
+    404: "{path} does not exist; the console is at /, and /api/v1/openapi.json lists the API",
+    405: "{path} does not accept {method}",
+}
 PATH_SHOWN_CHARS = 100
 TOKEN_HEADER = "x-csrf-token"  # noqa: S105 -- the name of a header
 Refuse = Callable[[Request, HttpClient, str], Awaitable[Response]]
@@ -256,12 +260,14 @@ def make_app(context: ApiContext, logins: HttpLogins, callers: AllowedOrigins) -
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Answer an error such as 404 or 405: JSON for the API, one line of text otherwise."""
+    """Answer an error such as 404 or 405: a page for a person, JSON for the API, one line of text otherwise."""
     code, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
     path = request.url.path
     reason = REFUSALS.get(code, "{method} {path} is not allowed").format(
         method=request.method, path=path[:PATH_SHOWN_CHARS]
     )
+    if code == 404 and wants_page(request):
+        return missing_page(unquote(path)[:PATH_SHOWN_CHARS])
     return problem(path, code, reason, headers)
 
 

@@ -27,6 +27,7 @@ PAGE_HEADERS = {
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 }
 PROBLEM_TEMPLATE = "problem.html"
+MISSING_TEMPLATE = "missing.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,11 @@ async def refusal_page(
 ) -> Response:
     """The page for a client that may not see the one it asked for."""
     return await _rendered(_problem(403, reason), request, context, client, logins)
+
+
+def missing_page(path: str) -> Response:
+    """The page for a path that no route has. It has no navigation, because the client has not logged in here."""
+    return HTMLResponse(render(MISSING_TEMPLATE, {"missing": path}), status_code=404, headers=PAGE_HEADERS)
 
 
 def _problem(status: int, reason: str) -> Page:

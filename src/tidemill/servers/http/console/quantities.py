@@ -57,7 +57,8 @@ def duration_text(seconds: float | None) -> str:
     if abs(seconds) < _MINUTE_S:
         return f"{_three_digits(seconds)} s"
     size, unit = next((size, unit) for size, unit in _DURATIONS if abs(seconds) >= size)
-    return f"{seconds / size:.0f} {unit}"
+    # With one decimal while it counts: 36 hours are 1.5 days, not 2.
+    return f"{_three_digits(round(seconds / size, 1))} {unit}"
 
 
 def share_text(share: float | None) -> str:

@@ -9,7 +9,7 @@ from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext
 from tidemill.servers.http.console.charts import ChartBar
 from tidemill.servers.http.console.page import Page, PageHandler
-from tidemill.servers.http.console.quantities import time_text
+from tidemill.servers.http.console.quantities import number_text, time_text
 from tidemill.servers.http.console.rendering import segment
 from tidemill.servers.http.core.future_grid import (
     DAY_MS,
@@ -81,6 +81,7 @@ async def timeline_page(context: ApiContext, call: ApiCall[FuturePageQuery, None
         "bar_names": BAR_NAMES,
         "ranges": links.ranges(grid, future.now_ms),
         "messages_link": links.messages(grid.start_ms, grid.end_ms),
+        "totals": [(name.capitalize(), number_text(count)) for name, count in sorted(timeline.totals.items())],
         "is_zoomed": query.from_ms is not None or query.to_ms is not None,
     }
     return Page(timeline.timeline, "timelines/future.html", values)

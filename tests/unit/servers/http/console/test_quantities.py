@@ -31,8 +31,8 @@ def test_numbers_are_short() -> None:
 
 
 def test_durations_have_one_unit() -> None:
-    found = [duration_text(value) for value in (0, 0.0015, 0.25, 1, 59, 60, 3_700, 200_000)]
-    assert found == ["0 s", "1.5 ms", "250 ms", "1 s", "59 s", "1 min", "1 h", "2 d"]
+    found = [duration_text(value) for value in (0, 0.0015, 0.25, 1, 59, 60, 90, 3_700, 129_600, 200_000, 2_592_000)]
+    assert found == ["0 s", "1.5 ms", "250 ms", "1 s", "59 s", "1 min", "1.5 min", "1 h", "1.5 d", "2.3 d", "30 d"]
 
 
 def test_shares_are_percent() -> None:
