@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import httpx
@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 from tidemill.testing import Broker
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run: make setup")
 CHROMIUM = shutil.which("chromium")
@@ -172,6 +172,38 @@ def test_a_record_is_skipped_with_the_keyboard_only(page: "Page", broker: Broker
     page.keyboard.press("Enter")
     page.get_by_text("The record is skipped.").wait_for()
     assert committed(broker, "stuck") == [5]
+
+
+def test_a_late_answer_does_not_change_which_record_is_skipped(page: "Page", broker: Broker) -> None:
+    fill(broker.bootstrap_servers, "late")
+    fill(broker.bootstrap_servers, "later")
+    for topic in ("late", "later"):
+        read_some(broker.bootstrap_servers, "slow", topic, 4)
+    held: list[Route] = []
+    page.goto("/groups/slow")
+    page.route("**/skip", lambda route: route.fallback() if held else held.append(route))
+    page.get_by_role("button", name="Skip a record of late-0").click()
+    eventually_in(page, lambda: bool(held), "the first question is held")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Skip a record of later-0").click()
+    page.locator("#skip").get_by_text("key 4").wait_for()
+    with page.expect_response("**/skip"):
+        held[0].continue_()
+    assert page.locator("#skip-record").get_by_text("Committed offset").count() == 1
+    page.get_by_role("button", name="Skip record").click()
+    page.get_by_text("The record is skipped.").wait_for()
+    assert committed(broker, "slow") == [4, 5]
+    assert page.evaluate("tidemill.timeText(-9e15)") == "-9000000000000000 ms"
+
+
+def eventually_in(page: "Page", is_true: Callable[[], bool], what: str) -> None:
+    """The same as `eventually`, while the events of the page are handled."""
+
+    def looked() -> bool:
+        page.evaluate("0")
+        return is_true()
+
+    eventually(looked, what)
 
 
 def test_offsets_and_a_group_are_deleted_after_confirmation(page: "Page", broker: Broker) -> None:

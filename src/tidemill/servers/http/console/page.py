@@ -6,6 +6,7 @@ security policy forbids others. So a name or a record is text, whatever it conta
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,10 @@ PAGE_HEADERS = {
     CONTENT_POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 }
+RENDERER = ThreadPoolExecutor(1, thread_name_prefix="console-pages")
+"""A large page takes tens of milliseconds; a thread makes it while the event loop serves other clients. There is one
+thread, because threads that compute take turns with the event loop: with several, Kafka clients would wait longer.
+"""
 PROBLEM_TEMPLATE = "problem.html"
 MISSING_TEMPLATE = "missing.html"
 
@@ -93,6 +98,5 @@ async def _rendered(
         "node_id": context.broker.node_id,
         "is_readonly": context.is_readonly,
     }
-    # A large page takes tens of milliseconds; a thread makes it while the event loop serves other clients.
-    text = await asyncio.to_thread(render, page.template, values)
+    text = await asyncio.get_running_loop().run_in_executor(RENDERER, render, page.template, values)
     return HTMLResponse(text, status_code=page.status, headers=PAGE_HEADERS)

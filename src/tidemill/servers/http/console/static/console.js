@@ -81,6 +81,32 @@ window.tidemill = (() => {
     return error instanceof ApiError ? error.message : String(error);
   }
 
+  /** Show a problem in a form or dialog; an empty text hides it. */
+  function showProblem(form, text) {
+    const shown = form.querySelector(".form-problem");
+    shown.textContent = text;
+    shown.hidden = text === "";
+  }
+
+  /* Numbers and times as text. */
+
+  const SIZE_UNITS = ["B", "KiB", "MiB", "GiB"];
+  const NO_TIME_MS = -1;
+
+  function sizeText(bytes) {
+    let value = bytes;
+    let unit = 0;
+    for (; value >= 1024 && unit < SIZE_UNITS.length - 1; unit += 1) value /= 1024;
+    return `${unit ? value.toFixed(1) : value} ${SIZE_UNITS[unit]}`;
+  }
+
+  /** The time of a record in UTC. Producers choose it, so it may be none, or no time at all. */
+  function timeText(timeMs) {
+    if (timeMs === NO_TIME_MS) return "none";
+    const time = new Date(timeMs);
+    return Number.isNaN(time.getTime()) ? `${timeMs} ms` : time.toISOString().replace("T", " ").slice(0, -1);
+  }
+
   /* Forms that call the API. */
 
   function valueOf(field) {
@@ -457,6 +483,6 @@ window.tidemill = (() => {
   }
 
   start();
-  return { api, request, element, toast, copy, problemOf, events, documentOf, finished, openDialog, relativeTime, showTimes };
+  return { api, request, element, toast, copy, problemOf, events, documentOf, finished, openDialog, relativeTime, showTimes, showProblem, sizeText, timeText };
 })();
 

@@ -3,16 +3,10 @@
 "use strict";
 
 (() => {
-  const { api, element, finished, openDialog } = window.tidemill;
+  const { api, element, finished, openDialog, showProblem, timeText } = window.tidemill;
   const ROWS_SHOWN = 500;
   const OFFSETS_AT_ONCE = 1000;
   const MINUTE_MS = 60_000;
-
-  function showProblem(dialog, text) {
-    const shown = dialog.querySelector(".form-problem");
-    shown.textContent = text;
-    shown.hidden = text === "";
-  }
 
   const numbers = new Intl.NumberFormat("en");
 
@@ -151,6 +145,7 @@
   const skip = document.getElementById("skip");
   const skipButton = skip.querySelector("button.danger");
   let skipping = null;
+  let asking = null;
 
   function fact(name, value) {
     return element("div", {}, element("dt", {}, name), element("dd", {}, value));
@@ -160,6 +155,7 @@
     const button = event.target.closest("[data-skip]");
     if (!button) return;
     const place = { topic: button.dataset.topic, partition: Number(button.dataset.partition) };
+    asking = place;
     const facts = document.getElementById("skip-record");
     facts.replaceChildren(fact("Partition", `${place.topic}-${place.partition}`));
     skipButton.disabled = true;
@@ -167,11 +163,12 @@
     openDialog("skip");
     try {
       const found = await api("POST", skip.dataset.path, { ...place, dry_run: true });
+      if (asking !== place) return; // the dialog shows another partition by now
       skipping = { ...place, offset: found.offset };
       const link = `/topics/${encodeURIComponent(place.topic)}/records?partition=${place.partition}&offset=${found.offset}`;
       facts.append(
         fact("Offset", element("a", { href: link }, numbers.format(found.offset))),
-        fact("Time (UTC)", new Date(found.time_ms).toISOString().replace("T", " ")),
+        fact("Time (UTC)", timeText(found.time_ms)),
         fact(found.key_is_base64 ? "Key (base64)" : "Key", found.key === null ? "none" : found.key),
         fact("Value", found.value_bytes === null ? "none" : count(found.value_bytes, "byte", "bytes")),
         fact("Committed offset", `${numbers.format(found.from)} to ${numbers.format(found.to)}`),
@@ -180,7 +177,7 @@
       showProblem(skip, found.refusal || "");
       if (!skipButton.disabled) skipButton.focus();
     } catch (error) {
-      showProblem(skip, error.message);
+      if (asking === place) showProblem(skip, error.message);
     }
   });
 

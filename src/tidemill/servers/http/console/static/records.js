@@ -3,19 +3,12 @@
 "use strict";
 
 (() => {
-  const { api, element, events, finished, toast, openDialog, showTimes } = window.tidemill;
+  const { api, element, events, finished, toast, openDialog, showTimes, showProblem, sizeText, timeText } = window.tidemill;
   const ROWS_MAX = 200;
   const RATE_MS = 5000;
-  const NO_TIME_MS = -1;
   /** The broker adds it when a scheduled record is due. A copy of the record is another record. */
   const MESSAGE_HEADER = "tidemill-message";
   const DUE_HEADER = "tidemill-deliver-at";
-
-  function problem(dialog, text) {
-    const shown = dialog.querySelector(".form-problem");
-    shown.textContent = text;
-    shown.hidden = text === "";
-  }
 
   /* Text: characters that are not seen have their names, as on the pages that the server makes. */
 
@@ -150,12 +143,6 @@
     return element("span", { class: `badge ${tone}` }, text);
   }
 
-  function timeText(timeMs) {
-    if (timeMs === NO_TIME_MS) return "none";
-    const time = new Date(timeMs);
-    return Number.isNaN(time.getTime()) ? `${timeMs} ms` : time.toISOString().replace("T", " ").slice(0, -1);
-  }
-
   function preview(view, chars) {
     if (view.format === "null") return [badge("null")];
     if (view.bytes === 0) return [badge("empty")];
@@ -163,15 +150,6 @@
     parts.push(element("bdi", { class: "code" }, visible(view.text.slice(0, chars))));
     if (view.cut || view.text.length > chars) parts.push(element("span", { class: "soft" }, "…"));
     return parts;
-  }
-
-  const UNITS = ["B", "KiB", "MiB", "GiB"];
-
-  function sizeText(bytes) {
-    let value = bytes;
-    let unit = 0;
-    for (; value >= 1024 && unit < UNITS.length - 1; unit += 1) value /= 1024;
-    return `${unit ? value.toFixed(1) : value} ${UNITS[unit]}`;
   }
 
   const TRANSACTION_TONES = { committed: "quiet", aborted: "bad", open: "warn" };
@@ -356,14 +334,14 @@
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const button = form.querySelector("button.primary");
-    problem(produce, "");
+    showProblem(produce, "");
     button.disabled = true;
     try {
       const isLater = Boolean(fields.due?.value) && Date.parse(`${fields.due.value}Z`) > Date.now();
       await write(produce, recordOf(), ({ partition, offset }) =>
         isLater ? `The record is scheduled. It appears at ${fields.due.value.replace("T", " ")} UTC.` : `The record was written to partition ${partition} at offset ${offset}.`);
     } catch (error) {
-      problem(produce, error.message);
+      showProblem(produce, error.message);
     }
     button.disabled = false;
   });
@@ -388,7 +366,7 @@
     form.reset();
     headers.replaceChildren();
     origin.hidden = true;
-    problem(produce, "");
+    showProblem(produce, "");
     showNulls();
   }
 
@@ -422,15 +400,18 @@
   const tombstone = document.getElementById("tombstone");
   const writeButton = tombstone.querySelector("button.danger");
   let removed = null;
+  let asking = "";
 
   async function askTombstone(place) {
+    asking = place;
     const facts = document.getElementById("tombstone-record");
     facts.replaceChildren();
     writeButton.disabled = true;
-    problem(tombstone, "");
+    showProblem(tombstone, "");
     openDialog("tombstone");
     try {
       const record = await api("GET", `${tombstone.dataset.path}/${place}`);
+      if (asking !== place) return; // the dialog shows another record by now
       const { format, data } = editable(record.key, record.key_base64);
       removed = { partition: record.partition, key: { format, data }, value: null };
       facts.append(
@@ -440,7 +421,7 @@
       writeButton.disabled = false;
       writeButton.focus();
     } catch (error) {
-      problem(tombstone, error.message);
+      if (asking === place) showProblem(tombstone, error.message);
     }
   }
 
@@ -450,7 +431,7 @@
     try {
       await write(tombstone, removed, ({ partition, offset }) => `The tombstone was written to partition ${partition} at offset ${offset}.`);
     } catch (error) {
-      problem(tombstone, error.message);
+      showProblem(tombstone, error.message);
       writeButton.disabled = false;
     }
   });

@@ -3,14 +3,8 @@
 "use strict";
 
 (() => {
-  const { api, element, finished, openDialog } = window.tidemill;
+  const { api, element, finished, openDialog, showProblem } = window.tidemill;
   const KINDS = ["user", "client-id", "ip"];
-
-  function showProblem(form, text) {
-    const shown = form.querySelector(".form-problem");
-    shown.textContent = text;
-    shown.hidden = text === "";
-  }
 
   /** Run a change of a form. Its button works again when the change has failed. */
   async function attempt(form, change) {

@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const { api, request, element, toast, copy, problemOf, openDialog } = window.tidemill;
+  const { api, request, element, toast, copy, problemOf, openDialog, sizeText } = window.tidemill;
   const CELL_CHARS = 60;
   const VALUE_CHARS = 200_000;
   const ROWS_AT_ONCE = 500;
@@ -135,20 +135,9 @@
     text.setSelectionRange(start, start + (/^\w+/.exec(query.slice(start))?.[0].length ?? 1));
   }
 
-  function bytesText(bytes) {
-    const units = ["B", "KiB", "MiB", "GiB"];
-    let size = bytes;
-    let unit = 0;
-    while (size >= 1024 && unit < units.length - 1) {
-      size /= 1024;
-      unit += 1;
-    }
-    return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
-  }
-
   function show() {
     const count = (rows) => `${numbers.format(rows)} ${rows === 1 ? "row" : "rows"}`;
-    const read = `${count(result.rows_read)} (${bytesText(result.bytes_read)}) read`;
+    const read = `${count(result.rows_read)} (${sizeText(result.bytes_read)}) read`;
     const rows = `${result.truncated ? "the first " : ""}${count(result.row_count)}`;
     byId("sql-status").textContent = `${rows} in ${result.elapsed_s.toFixed(2)} s, ${read}`;
     byId("sql-views").hidden = false;
