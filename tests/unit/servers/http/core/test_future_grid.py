@@ -1,5 +1,7 @@
 """The bars of the histogram of a timeline."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,15 @@ from tidemill.servers.http.core.future_grid import (
 )
 def test_bars_have_round_widths(length_ms: int, width_ms: int) -> None:
     assert future_grid(0, length_ms).width_ms == width_ms
+
+
+def test_the_width_is_the_next_round_one() -> None:
+    hours = [1, 2, 6, 12, 24, 48, 7 * 24, 30 * 24, 90 * 24, 365 * 24]
+    for width, next_width in pairwise(hours):
+        assert future_grid(0, BARS_WANTED * width * HOUR_MS).width_ms == width * HOUR_MS
+        assert future_grid(0, BARS_WANTED * width * HOUR_MS + 1).width_ms == next_width * HOUR_MS
+    seconds = [0.001, 0.01, 0.1, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600]
+    assert [future_grid(0, int(BARS_WANTED * width * 1_000)).width_ms / 1_000 for width in seconds] == seconds
 
 
 def test_bars_begin_at_round_times() -> None:

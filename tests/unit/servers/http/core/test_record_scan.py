@@ -66,6 +66,15 @@ def test_outcomes_of_transactions() -> None:
     ]
 
 
+def test_aborted_transactions_may_be_listed_in_any_order() -> None:
+    first, second = end_marker(PRODUCER, 0, False, 0), end_marker(PRODUCER, 0, False, 0)
+    batches, bases = log(inside(b"a"), first, plain(b"b"), inside(b"c"), second)
+    for order in (1, -1):
+        aborted = ((PRODUCER, bases[0]), (PRODUCER, bases[3]))[::order]
+        found = outcomes(scan_batches(0, batches, aborted, 0, stable_end=9))
+        assert found == [(b"a", Outcome.ABORTED), (b"b", Outcome.NONE), (b"c", Outcome.ABORTED)]
+
+
 def test_records_before_the_start_are_left_out() -> None:
     batches, _ = log(plain(b"a", b"b", b"c"), plain(b"d"))
     assert [value for value, _ in outcomes(scan_batches(0, batches, (), 2, stable_end=9))] == [b"c", b"d"]
