@@ -231,7 +231,7 @@ def test_a_server_other_than_grpc(run: Run, broker: Broker) -> None:
     for command in ("count x", "work x"):
         code, _, err = run("timeline", *command.split(), "--address", broker.bootstrap_servers)
         assert code == 1
-        assert "accepts connections but is not the gRPC server of a broker; use the grpc= address" in err
+        assert "accepts connections but does not answer gRPC calls; use the grpc= address" in err
         assert err.count("\n") == 1
     code, _, err = run("timeline", "count", "x", "--address", "nowhere")
     assert (code, err) == (2, "error: --address: 'nowhere' is not host:port; write for example 127.0.0.1:9092\n")

@@ -28,6 +28,8 @@ STOP_S = 30.0
 RESTART_S = 5.0
 LOOK_S = 0.2
 READY = "tidemill ready "
+IN_USE = " is in use;"
+"""The broker continues with advice for `tidemill serve`, which has other options than this command."""
 PORTS = "ports.json"
 DEFAULT_PORTS = {"kafka": 9092, "grpc": 6174, "http": 8080}
 
@@ -62,7 +64,12 @@ class Process:
         output: IO[str] | None = self.child.stdout if self.child is not None else None
         line = output.readline() if output is not None else ""
         if not line.startswith(READY):
-            raise CommandFailed(f"{self.name} did not become ready; see its log {self._log}: {self._last_line()}")
+            reason = self._last_line()
+            address, in_use, _ = reason.removeprefix("error: ").partition(IN_USE)
+            if in_use:
+                advice = "stop the program that uses it, or use free ports with --kafka-port 0"
+                raise CommandFailed(f"{self.name} did not start: {address}{IN_USE} {advice}")
+            raise CommandFailed(f"{self.name} did not become ready; see its log {self._log}: {reason}")
         return line.removeprefix(READY).strip()
 
     def running(self) -> bool:

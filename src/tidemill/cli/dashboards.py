@@ -73,7 +73,8 @@ def write(
         return
     for row in rows:
         say(f"{row['file']}{'' if row['written'] else '  unchanged'}")
-    remark(f"import the JSON files into Grafana; start Prometheus with --config.file={directory / SCRAPE_FILE}")
+    flags = f"--config.file={directory / SCRAPE_FILE} --storage.tsdb.path={directory / 'data'}"
+    remark(f"import the JSON files into Grafana; start Prometheus with {flags}")
 
 
 def files(targets: list[str]) -> dict[str, str]:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from tidemill.client.timelines import Stored, Timeline
 
 DEFAULT_ADDRESS = "127.0.0.1:6174"
-TIMEOUT_MS = 5_000
+TIMEOUT_MS = 10_000
+"""Longer than a broker waits for a partition that moves to another broker, so that its answer arrives."""
 CONNECT_TIMEOUT_MS = 1_000
-"""Both are shorter than the defaults for programs, so that a user soon sees that no broker answers."""
+"""Shorter than the default for programs, so that a user soon sees that no broker answers."""
 BODY_CHARS_MAX = 60
 LOOK_S = 1.0
 
@@ -87,8 +88,8 @@ def reached(address: str) -> Iterator[None]:
     except Unreachable:
         if any(_listens(place) for place in places):
             raise CommandFailed(
-                f"{address} accepts connections but is not the gRPC server of a broker; use the grpc= address of the "
-                f"broker's ready line, for example grpc={DEFAULT_ADDRESS}"
+                f"{address} accepts connections but does not answer gRPC calls; use the grpc= address of the "
+                f"broker's ready line, for example grpc={DEFAULT_ADDRESS}, or try again if the broker is busy"
             ) from None
         raise
 
