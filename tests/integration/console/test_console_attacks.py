@@ -94,6 +94,15 @@ def test_a_stream_ends_when_the_acls_do_not_allow_it_any_more(console: GuardedCo
         assert "after the revocation" not in found.text
 
 
+def test_a_stream_ends_when_its_topic_is_deleted(console: GuardedConsole) -> None:
+    console.admin.create_topics([NewTopic("deleted", 1, 1)])["deleted"].result(WAIT_S)
+    with basic(console, ADMIN) as client, listening(client, "/api/v1/topics/deleted/records/events") as found:
+        eventually(lambda: '"records":[]' in found.text, "the stream begins")
+        console.admin.delete_topics(["deleted"])["deleted"].result(WAIT_S)
+        eventually(found.has_ended, "the stream ends")
+        assert "there is no topic deleted" in found.text
+
+
 @pytest.mark.parametrize("change", ["removal", "password"])
 def test_a_stream_ends_with_the_credentials_that_opened_it(console: GuardedConsole, change: str) -> None:
     name = f"ended-{change}"

@@ -113,12 +113,14 @@ async def follow_records(context: ApiContext, call: ApiCall[RecordTailQuery, Non
     reading = _reading(context, call, call.query.partition)
     _checked(lambda: check_tail(reading, call.query))
     tail = RecordTail(reading, call.query, context.schemas.for_request)
-    return context.streams.open(call, _tailed(context, call.rights, tail))
+    return context.streams.open(call, _tailed(context, call.rights, reading.topic, tail))
 
 
-async def _tailed(context: ApiContext, rights: ClientRights, tail: RecordTail) -> Documents:
+async def _tailed(context: ApiContext, rights: ClientRights, topic: str, tail: RecordTail) -> Documents:
     has_begun = False
     while True:
+        # Kafka's error for a topic that does not exist is retriable, so the stream would wait for a deleted topic.
+        readable_topic(context.broker, rights, topic)
         pause_s = TAIL_S
         try:
             found = await context.as_client(rights, tail.read)
