@@ -223,3 +223,16 @@ def test_pages_have_the_width_of_a_phone(broker: Broker) -> None:
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, view
         page.goto("/topics?search=narrow")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_page_says_that_its_values_are_old(page: "Page", broker: Broker, client: httpx.Client) -> None:
+    create(broker.bootstrap_servers, "stale")
+    page.goto("/topics/stale")
+    busy = "<main><div class=banner>too many requests</div></main>"
+    page.route("**/topics/stale", lambda route: route.fulfill(status=429, content_type="text/html", body=busy))
+    notice = page.locator("#stale")
+    notice.get_by_text("This page shows old values: too many requests").wait_for()
+    page.unroute("**/topics/stale")
+    notice.wait_for(state="detached")
+    assert client.delete(f"{API}/stale").status_code == 204
+    notice.get_by_text("there is no topic stale").wait_for()

@@ -299,8 +299,8 @@ window.tidemill = (() => {
   async function refresh(path, parts) {
     const answer = await fetch(path, { headers: { accept: "text/html" } });
     if (answer.redirected && new URL(answer.url).pathname === "/login") location.assign("/login");
-    if (!answer.ok) return;
     const loaded = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!answer.ok) throw new ApiError(loaded.querySelector("main .banner")?.textContent.trim() || `the broker answers with status ${answer.status}`);
     for (const part of parts) {
       const made = loaded.getElementById(part.id);
       if (made === null || isInUse(part)) continue;
@@ -313,6 +313,17 @@ window.tidemill = (() => {
     showTimes();
   }
 
+  const failing = new Map();
+
+  /** Say that the values of the page are old, while one of its live parts cannot be loaded. */
+  function showStale() {
+    const [reason] = failing.values();
+    const shown = document.getElementById("stale");
+    if (reason === undefined) shown?.remove();
+    else if (shown) shown.firstChild.textContent = reason;
+    else document.getElementById("toasts").append(element("div", { id: "stale", class: "toast bad" }, element("p", {}, reason)));
+  }
+
   function startLive() {
     const groups = new Map();
     for (const part of document.querySelectorAll("[data-live]")) {
@@ -322,13 +333,16 @@ window.tidemill = (() => {
       if (!groups.has(key)) groups.set(key, { path, seconds, parts: [] });
       groups.get(key).parts.push(part);
     }
-    for (const { path, seconds, parts } of groups.values()) {
+    for (const [key, { path, seconds, parts }] of groups) {
       const again = async () => {
         try {
           if (!document.hidden) await refresh(path, parts);
-        } catch {
-          // The broker does not answer now. The next time may be better.
+          failing.delete(key);
+        } catch (error) {
+          const reason = error instanceof ApiError ? error.message : "the broker does not answer";
+          failing.set(key, `This page shows old values: ${reason}`);
         }
+        showStale();
         setTimeout(again, seconds * 1000);
       };
       setTimeout(again, seconds * 1000);
