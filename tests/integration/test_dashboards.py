@@ -242,6 +242,7 @@ def disk(firing: int, quiet: int) -> Case:
 REQUESTS = 'tidemill_requests_total{cluster="c",instance="b:1",server="kafka",api="Produce"}'
 ERRORS = 'tidemill_request_errors_total{cluster="c",instance="b:1",server="kafka",api="Produce",error="E"}'
 LAG = 'tidemill_group_lag_{}{{cluster="c",instance="b:1",group="g",topic="t"}}'
+LEDGER_LAG = LAG.replace('"g"', '"tidemill-query"')
 CASES = {
     "TidemillBrokerDown": Case(
         {'up{job="tidemill",instance="b:1"}': "0x40"}, {'up{job="tidemill",instance="b:1"}': "1x40"}
@@ -273,7 +274,12 @@ CASES = {
     ),
     "TidemillGroupStuck": Case(
         {LAG.format("records"): "7x40", LAG.format("seconds"): "60+60x40"},
-        {LAG.format("records"): "7x40", LAG.format("seconds"): "60x40"},
+        {
+            LAG.format("records"): "7x40",
+            LAG.format("seconds"): "60x40",
+            LEDGER_LAG.format("records"): "7x40",
+            LEDGER_LAG.format("seconds"): "60+60x40",
+        },
     ),
     "TidemillTimelineLate": histogram("tidemill_timeline_lateness_seconds", ("0.5", "5.0"), ',timeline="t"'),
     "TidemillTimelinesDegraded": gauge("tidemill_timelines_state", "1x40", "0x40", ',state="degraded"'),
