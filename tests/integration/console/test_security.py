@@ -302,7 +302,7 @@ def test_pages_offer_what_the_client_may_do(console: GuardedConsole, page: str) 
     path = f"/security{page}"
     full, seen = console.ask(ADMIN, "GET", path), console.ask(AUDITOR, "GET", path)
     assert (full.status_code, seen.status_code) == (200, 200)
-    for button in ("Add user", "Grant rights", "Set a quota", "data-revoke", "Remove"):
+    for button in ("Add a user", "Grant rights", "Set a quota", "data-revoke", "Remove"):
         assert button not in seen.text.replace("data-revoke-all", ""), page
     refused = console.ask(STRANGER, "GET", path)
     if page in {"/users", "/acls", "/quotas"}:

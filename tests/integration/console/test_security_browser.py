@@ -47,7 +47,7 @@ def row(page: "Page", text: str) -> str:
 def test_a_user_gets_rights_and_loses_them(page: "Page", console: GuardedConsole) -> None:
     page.goto("/security")
     page.get_by_role("link", name="Users", exact=True).click()
-    page.get_by_role("button", name="Add user").click()
+    page.get_by_role("button", name="Add a user").click()
     dialog = page.locator("#add-user")
     dialog.get_by_label("Name").fill("shop")
     dialog.get_by_label("Generate a password").check()
@@ -183,7 +183,7 @@ def test_keyboard_alone_adds_a_user_and_grants(page: "Page", console: GuardedCon
     page.get_by_role("link", name="Users", exact=True).focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/security/users")
-    page.get_by_role("button", name="Add user").focus()
+    page.get_by_role("button", name="Add a user").focus()
     page.keyboard.press("Enter")
     page.keyboard.type("keys")
     page.keyboard.press("Tab")
