@@ -14,7 +14,7 @@ import pytest
 import structlog
 import uvloop
 from hypothesis import HealthCheck, settings
-from tests.support import retried, unreported, virtual_loop, virtual_timelines
+from tests.support import retried, unique_ids, unreported, virtual_loop, virtual_timelines
 from xdist.scheduler import LoadFileScheduling
 
 from tidemill.app.logs import configure
@@ -93,6 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    unique_ids.refuse_repeated(item.nodeid for item in items)
     places = {place: rank for rank, place in enumerate(SLOW)}
     items.sort(
         key=lambda item: next((rank for place, rank in places.items() if item.nodeid.startswith(place)), len(SLOW))

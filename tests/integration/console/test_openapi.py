@@ -3,6 +3,7 @@
 Streams of events do not end, so they are left out here.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,10 +54,27 @@ def broker() -> Iterator[Broker]:
 schema = schemathesis.openapi.from_dict(openapi_document()).exclude(path_regex="/events$")
 
 
-@schema.parametrize()
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-def test_answers_agree_with_the_schema(case: Any, broker: Broker) -> None:
-    case.call_and_validate(base_url=broker.http, checks=CHECKS, timeout=TIMEOUT_S)
+def answers_of(operation: str) -> Any:
+    """The test of one operation."""
+
+    @schema.include(name=operation).parametrize()
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    def test(case: Any, broker: Broker) -> None:
+        case.call_and_validate(base_url=broker.http, checks=CHECKS, timeout=TIMEOUT_S)
+
+    return test
+
+
+# One function for each operation: schemathesis gives the operations of one function the same id, and of several tests
+# with the same id the processes of `make test` run one.
+found: Any = schema.get_all_operations()
+LABELS = [each.ok().label for each in found]
+OPERATIONS = {re.sub(r"\W+", "_", label).strip("_").lower(): label for label in LABELS}
+globals().update({f"test_{name}_answers_as_its_schema_says": answers_of(label) for name, label in OPERATIONS.items()})
+
+
+def test_every_operation_has_a_test_of_its_own() -> None:
+    assert len(OPERATIONS) == len(LABELS) > 60
 
 
 def test_the_broker_still_answers(broker: Broker) -> None:
