@@ -1,12 +1,12 @@
 """The pages of consumer groups in a real browser: the lag moves, offsets are reset, a record is skipped."""
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from tests.support.chromium import console_page
 from tests.support.console_groups import (
     CONSUMER,
     ODD_NAME,
@@ -25,12 +25,6 @@ from tidemill.testing import Broker
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; run: make setup")
-CHROMIUM = shutil.which("chromium")
-if CHROMIUM is None:
-    pytest.skip("there is no chromium; run: .ci/system tests", allow_module_level=True)
-
-WAIT_MS = 20_000.0
 HOSTILE_CLIENT = "<img src=x onerror=alert(1)>"
 
 
@@ -42,19 +36,8 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def page(broker: Broker) -> Iterator["Page"]:
-    """A page that fails the test when something is blocked, or when a script fails."""
-    with sync_api.sync_playwright() as playwright:
-        # The sandbox of Chromium does not run as root, as which CI runs tests. The pages here are our own.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_context(base_url=broker.http).new_page()
-        opened.set_default_timeout(WAIT_MS)
-        complaints: list[str] = []
-        opened.on("console", lambda message: complaints.append(message.text))
-        opened.on("pageerror", lambda error: complaints.append(str(error)))
-        opened.on("dialog", lambda dialog: complaints.append(dialog.message))
+    with console_page(broker.http) as opened:
         yield opened
-        browser.close()
-    assert complaints == []
 
 
 def committed(broker: Broker, group: str) -> list[int]:
