@@ -40,6 +40,18 @@ async def make_line(store: PostgresStore) -> None:
     await store.govern(MakeReady("line"))
 
 
+async def test_bytes_of_all_connections_are_counted(postgres: Postgres) -> None:
+    async with stores(postgres.new_database(), 1) as (store,):
+        await make_line(store)
+        before = store.traffic.totals()
+        assert before.sent > 0
+        await store.schedule("line", [NewMessage("large", NOW, bytes(50_000), 1)])
+        await store.find("line", now_ms=NOW, limit=1, bodies=True)
+        after = store.traffic.totals()
+        assert after.sent - before.sent > 50_000
+        assert after.received - before.received > 50_000
+
+
 async def test_brokers_that_start_together_make_one_schema_and_one_timeline(postgres: Postgres) -> None:
     async with stores(postgres.new_database(), 4) as brokers:
         made = await asyncio.gather(*(store.govern(Create("line")) for store in brokers))

@@ -19,6 +19,7 @@ from tests.integration.clickhouse_deleted import (
 from tests.support.clickhouse import Server, running
 from tests.support.doc_pages import ROOT, blocks
 from tests.support.doc_reader import Reader
+from tests.support.metrics import scraped
 from tests.support.waiting import eventually
 
 from tidemill.sql.core.catalog import TABLES
@@ -122,6 +123,18 @@ def test_each_server_has_the_partitions_that_it_owns(world: World) -> None:
     assert audit(world.first, "or.ders-1_a") == {0: 5, 1: 6}
     assert audit(world.second, "or.ders-1_a") == {2: 7, 3: 8}
     assert world.read("or.ders-1_a", 3, 8) == [(number, b"v%d" % number) for number in range(8)]
+
+
+def test_bytes_to_the_servers_are_counted(world: World) -> None:
+    sent = 'tidemill_network_bytes_total{direction="out",partner="clickhouse"}'
+    received = 'tidemill_network_bytes_total{direction="in",partner="clickhouse"}'
+    world.create("counted")
+    before = scraped(world.broker.http)
+    world.send("counted", 0, 50, "v" * 2_000)
+    after = scraped(world.broker.http)
+    assert after[sent] - before[sent] > 1_000, "what was sent may be compressed"
+    assert after[received] > before[received]
+    assert after['tidemill_network_latency_seconds_count{partner="clickhouse"}'] > 0
 
 
 def test_an_insert_whose_answer_is_lost_is_stored_once(world: World) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from tidemill.broker.metrics import BrokerMetrics
-from tidemill.model.metrics import CounterReading, Gauge, HistogramReading, MetricReading
+from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 
 
 def server_readings(metrics: BrokerMetrics) -> Callable[[], Iterator[MetricReading]]:
@@ -40,19 +40,24 @@ def server_readings(metrics: BrokerMetrics) -> Callable[[], Iterator[MetricReadi
 
 def _networks(metrics: BrokerMetrics) -> Iterator[MetricReading]:
     for partner, traffic in sorted(metrics.networks.items()):
-        for direction, count in (("in", traffic.bytes_in), ("out", traffic.bytes_out)):
-            yield CounterReading(
-                "tidemill_network_bytes",
-                "Bytes of requests and responses, without the framing of TLS and HTTP/2.",
-                count,
-                (("partner", partner), ("direction", direction)),
-            )
-        yield HistogramReading(
-            "tidemill_network_latency_seconds",
-            "Round trips: of TCP to Kafka and HTTP clients, pings to consumers, requests to brokers and coordination.",
-            traffic.latency,
-            (("partner", partner),),
+        yield from network_readings(partner, traffic.bytes_in, traffic.bytes_out, traffic.latency)
+
+
+def network_readings(partner: str, bytes_in: int, bytes_out: int, latency: Histogram) -> Iterator[MetricReading]:
+    """What is exchanged with one kind of partner."""
+    for direction, count in (("in", bytes_in), ("out", bytes_out)):
+        yield CounterReading(
+            "tidemill_network_bytes",
+            "Bytes of requests and responses, without the framing of TLS and HTTP/2; all bytes of databases.",
+            count,
+            (("partner", partner), ("direction", direction)),
         )
+    yield HistogramReading(
+        "tidemill_network_latency_seconds",
+        "Round trips: of TCP to Kafka and HTTP clients, pings to consumers, requests to other servers.",
+        latency,
+        (("partner", partner),),
+    )
 
 
 def _requests(metrics: BrokerMetrics) -> Iterator[MetricReading]:

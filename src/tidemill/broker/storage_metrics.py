@@ -5,6 +5,7 @@ They have no label for topic or timeline, because one query is about many of the
 
 from collections.abc import Callable, Iterable, Iterator
 
+from tidemill.broker.server_metrics import network_readings
 from tidemill.model.metrics import CounterReading, HistogramReading, MetricReading
 from tidemill.model.storage_queries import StorageQueries
 
@@ -37,3 +38,6 @@ def _of_store(queries: StorageQueries) -> Iterator[MetricReading]:
             count,
             (store, ("op", kind.operation), ("type", kind.type), ("filter", kind.filter), ("reason", reason)),
         )
+    if queries.traffic is not None:
+        received, sent = queries.traffic()
+        yield from network_readings(queries.store, received, sent, queries.latency)

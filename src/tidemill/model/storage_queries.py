@@ -49,12 +49,21 @@ class StorageQueries:
     """The queries to one store. The clock is given, because the model reads none.
 
     `is_answer` says which errors are answers of a store that works, such as the rejection of a wrong argument.
+    `traffic` returns the bytes that a store on servers has sent and received; None for a store in this process.
     """
 
     def __init__(
-        self, store: str, clock_s: Callable[[], float], *, is_answer: Callable[[Exception], bool] = lambda _: False
+        self,
+        store: str,
+        clock_s: Callable[[], float],
+        *,
+        is_answer: Callable[[Exception], bool] = lambda _: False,
+        traffic: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self.store = store
+        self.traffic = traffic
+        self.latency = Histogram()
+        """How long all queries took together."""
         self.durations: dict[QueryKind, Histogram] = {}
         """How long the broker waited, also for a connection, and also for queries that failed."""
         self.errors: Counter[tuple[QueryKind, str]] = Counter()
@@ -76,4 +85,6 @@ class StorageQueries:
             duration = self.durations.get(kind)
             if duration is None:
                 duration = self.durations[kind] = Histogram()
-            duration.add(self._clock_s() - began_s)
+            took_s = self._clock_s() - began_s
+            duration.add(took_s)
+            self.latency.add(took_s)

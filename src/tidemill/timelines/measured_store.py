@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from tidemill.model.storage_queries import QueryFilter, QueryKind, QueryOperation, QueryType, StorageQueries
+from tidemill.tcp_connections import UsesNetwork
 from tidemill.timelines.core.backlog import Backlog
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable, TimelineError
 from tidemill.timelines.core.lease import (
@@ -56,7 +57,8 @@ class MeasuredTimelineStore:
     """Passes each call to a store, and counts it with its duration and its failure."""
 
     def __init__(self, store: TimelineStore, name: str) -> None:
-        self.queries = StorageQueries(name, perf_counter, is_answer=is_rejection)
+        traffic = store.traffic.totals if isinstance(store, UsesNetwork) else None
+        self.queries = StorageQueries(name, perf_counter, is_answer=is_rejection, traffic=traffic)
         self._store = store
 
     async def catalogue(self) -> Catalogue:

@@ -12,9 +12,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidemill.broker.metrics import HTTP_CLIENTS, BrokerMetrics
-from tidemill.broker.tcp_round_trip import round_trip_s
 from tidemill.model.listeners import HTTP
 from tidemill.security.core.principal import ANONYMOUS, Principal
+from tidemill.tcp_connections import round_trip_s
 
 REQUEST_BYTES_MAX = 1024 * 1024
 """The most bytes of one request: its head, its body and its trailer."""

@@ -5,10 +5,10 @@ from asyncio import Transport
 import structlog
 
 from tidemill.broker.metrics import BROKERS, KAFKA_CLIENTS, BrokerMetrics
-from tidemill.broker.tcp_round_trip import round_trip_s
 from tidemill.model.metrics import NetworkTraffic
 from tidemill.security.core.event_limiter import EventLimiter
 from tidemill.servers.kafka.api import ConnectionIdentity
+from tidemill.tcp_connections import round_trip_s
 
 PRODUCE, FETCH = 0, 1
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from tidemill.streams.clickhouse.counted_connections import count_connections
 from tidemill.streams.clickhouse.errors import (
     CERTAIN_CODES,
     EngineClosed,
@@ -20,6 +21,7 @@ from tidemill.streams.clickhouse.errors import (
     EngineUnreachable,
 )
 from tidemill.streams.clickhouse.url import Server, ServerLayout
+from tidemill.tcp_connections import TcpTraffic
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 60
@@ -50,9 +52,15 @@ class Lane:
     """A thread with a connection to one server."""
 
     def __init__(
-        self, layout: ServerLayout, server: Server, purpose: str, settings: Mapping[str, Any] | None = None
+        self,
+        layout: ServerLayout,
+        server: Server,
+        purpose: str,
+        settings: Mapping[str, Any] | None = None,
+        traffic: TcpTraffic | None = None,
     ) -> None:
         self._layout = layout
+        self._traffic = traffic
         self._settings = SETTINGS if settings is None else settings
         self._server = server
         self._client: Any = None
@@ -74,7 +82,7 @@ class Lane:
     def _call(self, call: Callable[[Any], T]) -> T:
         try:
             if self._client is None:
-                self._client = connect(self._layout, self._server, self._settings)
+                self._client = connect(self._layout, self._server, self._settings, self._traffic)
             return call(self._client)
         except EngineError:
             raise
@@ -87,14 +95,20 @@ class Lane:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+            if not self._layout.embedded:
+                client.http.clear()
 
 
-def connect(layout: ServerLayout, server: Server, settings: Mapping[str, Any]) -> Any:
+def connect(
+    layout: ServerLayout, server: Server, settings: Mapping[str, Any], traffic: TcpTraffic | None = None
+) -> Any:
     """Connect to this server. The database may not exist yet."""
     from clickhouse_connect.driver import create_client  # noqa: PLC0415 -- an optional extra, and slow to load
+    from clickhouse_connect.driver.httputil import get_pool_manager  # noqa: PLC0415
 
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(logging.ERROR)
+    client: Any
     if layout.embedded:
         client = create_client(dsn=f"chdb://{server.path}", settings=dict(settings))
     else:
@@ -113,7 +127,11 @@ def connect(layout: ServerLayout, server: Server, settings: Mapping[str, Any]) -
             send_receive_timeout=ANSWER_TIMEOUT_S,
             autogenerate_session_id=False,
             settings=dict(settings),
+            # Clients share a pool otherwise. With TLS each has its own, for its certificates.
+            pool_mgr=None if layout.secure else get_pool_manager(),
         )
+        if traffic is not None:
+            count_connections(client.http, traffic)
     return client
 
 

@@ -21,6 +21,7 @@ from tidemill.streams.clickhouse.query_kinds import MIGRATION, kind_of_insert, k
 from tidemill.streams.clickhouse.statements import text
 from tidemill.streams.clickhouse.url import BY_RANGE, Server, ServerLayout
 from tidemill.streams.interface import StoreAway
+from tidemill.tcp_connections import TcpTraffic
 
 READ = "read"
 WRITE = "write"
@@ -35,9 +36,9 @@ log = structlog.get_logger("tidemill.streams")
 class _Served:
     """One server: its lanes, and whether its tables are ready."""
 
-    def __init__(self, layout: ServerLayout, place: int) -> None:
+    def __init__(self, layout: ServerLayout, place: int, traffic: TcpTraffic) -> None:
         server = layout.servers[place]
-        self.lanes = {purpose: Lane(layout, server, purpose) for purpose in (READ, WRITE, UPKEEP)}
+        self.lanes = {purpose: Lane(layout, server, purpose, traffic=traffic) for purpose in (READ, WRITE, UPKEEP)}
         self.ready = False
         self.away = False
         self.preparing = asyncio.Lock()
@@ -50,8 +51,13 @@ class Engine:
         self.layout = layout
         self.owner = ""  # the cluster that must own these tables
         self.outages = 0  # how often a server became unreachable or returned
-        self.queries = StorageQueries("chdb" if layout.embedded else "clickhouse", perf_counter)
-        self._served = [_Served(layout, place) for place in range(len(layout.servers))]
+        traffic = TcpTraffic()
+        self.queries = StorageQueries(
+            "chdb" if layout.embedded else "clickhouse",
+            perf_counter,
+            traffic=None if layout.embedded else traffic.totals,
+        )
+        self._served = [_Served(layout, place, traffic) for place in range(len(layout.servers))]
 
     def owner_of(self, partition: int, spread: int = BY_RANGE) -> int:
         """Return the index of the server that stores the partition of a topic with this `tidemill.spread.servers`."""

@@ -5,11 +5,13 @@ commits in groups by itself. When two transactions conflict (a deadlock, or a me
 statements), the call is run again: nothing of it has happened.
 """
 
+from asyncio import BaseTransport
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 
+from tidemill.tcp_connections import TcpTraffic, bytes_of_transport
 from tidemill.timelines.core.backlog import Backlog
 from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
@@ -46,8 +48,9 @@ Operation = Callable[[asyncpg.Connection], Awaitable[Result]]
 class PostgresStore:
     """A TimelineStore on a PostgreSQL server."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: asyncpg.Pool, traffic: TcpTraffic) -> None:
         self.sorter = Sorter(pool)
+        self.traffic = traffic
         self._pool = pool
 
     async def catalogue(self) -> Catalogue:
@@ -137,9 +140,11 @@ class PostgresStore:
 
 async def open_store(url: str) -> PostgresStore:
     """Connect, and create missing tables; StoreUnavailable when the server cannot be reached."""
+    traffic = TcpTraffic()
     with translated():
         pool = await asyncpg.create_pool(
             url,
+            connection_class=counted(traffic),
             min_size=0,
             max_size=CONNECTIONS_MAX,
             timeout=CONNECT_SECONDS,
@@ -152,4 +157,17 @@ async def open_store(url: str) -> PostgresStore:
         except BaseException:
             await pool.close()
             raise
-    return PostgresStore(pool)
+    return PostgresStore(pool, traffic)
+
+
+def counted(traffic: TcpTraffic) -> type[asyncpg.Connection]:
+    """A class of connections whose bytes are counted."""
+
+    class CountedConnection(asyncpg.Connection):  # type: ignore[misc] # untyped
+        __slots__ = ()
+
+        def __init__(self, protocol: Any, transport: BaseTransport, *more: Any) -> None:
+            super().__init__(protocol, transport, *more)
+            traffic.watch(lambda: bytes_of_transport(transport))
+
+    return CountedConnection
