@@ -1,7 +1,8 @@
 """Clients of replicated timelines: one schedules, a consumer at each broker completes, and both remember what they saw.
 
 An acknowledged message must be delivered, not before its due time, and not again after its completion was acknowledged.
-A call that ends with an error may have been done.
+A call that ends with an error may have been done. The client repeats a call to schedule whose connection broke. If the
+first one counted, and the message was completed before the second one, the second one schedules it once more.
 """
 
 import threading
@@ -28,6 +29,8 @@ class TimerClients:
         self.acknowledged: dict[str, float] = {}
         """The messages that were acknowledged, with their due times."""
         self.completed: set[str] = set()
+        self.completed_early: set[str] = set()
+        """Messages that were completed before the call that scheduled them was answered."""
         self.in_doubt: set[str] = set()
         """Delivered messages whose completion was not answered."""
         self._problems: defaultdict[str, list[str]] = defaultdict(list)
@@ -63,7 +66,7 @@ class TimerClients:
 
     def _left(self) -> set[str]:
         with self._lock:
-            return self.acknowledged.keys() - self.completed - self.in_doubt
+            return self.acknowledged.keys() - self.completed - self.completed_early - self.in_doubt
 
     def _produce(self) -> None:
         number = 0
@@ -88,7 +91,8 @@ class TimerClients:
                     self._delivered(lease.id, lease.due.timestamp())
                     lease.complete()
                     with self._lock:
-                        self.completed.add(lease.id)
+                        is_known = lease.id in self.acknowledged
+                        (self.completed if is_known else self.completed_early).add(lease.id)
                         self.in_doubt.discard(lease.id)
                     if self._stopping.is_set():
                         return

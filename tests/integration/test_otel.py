@@ -295,8 +295,12 @@ def test_a_broken_collector_costs_spans_only(
             eventually(lambda: {METRICS, TRACES} <= set(collector.requests), "the collector was not asked")
         started = time.monotonic()
     assert time.monotonic() - started < 8
-    left = [each for each in set(threading.enumerate()) - before if each.name.startswith("tidemill")]
-    assert left == []
+
+    def left() -> list[str]:
+        return [each.name for each in set(threading.enumerate()) - before if each.name.startswith("tidemill")]
+
+    # A thread of a store that has ended its last work may still be there for a moment.
+    eventually(lambda: not left(), "threads of the broker are left")
 
 
 def dropped(broker: Broker) -> float:

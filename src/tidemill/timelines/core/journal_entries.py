@@ -28,6 +28,15 @@ class JournalBatch(NamedTuple):
     until: JournalPosition
 
 
+def follows(offset: int, batches: Sequence[JournalBatch]) -> bool:
+    """Whether the batches begin at this offset, and nothing is missing between them."""
+    for each in batches:
+        if each.until.next_offset - len(each.values) != offset:
+            return False
+        offset = each.until.next_offset
+    return True
+
+
 NOTHING_READ = JournalPosition(0, -1)
 
 

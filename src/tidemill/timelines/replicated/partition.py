@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import structlog
 
 from tidemill.model.errors import TidemillError
-from tidemill.timelines.core.errors import StoreCorrupt
+from tidemill.timelines.core.errors import StoreCorrupt, StoreUnavailable
 from tidemill.timelines.core.journal_codec import decode_entry
-from tidemill.timelines.core.journal_entries import JournalGroup, JournalPosition
+from tidemill.timelines.core.journal_entries import JournalGroup, JournalPosition, follows
 from tidemill.timelines.replicated.core.snapshots import (
     RESTATE_MESSAGES,
     RESTATE_PAUSE_S,
@@ -157,7 +157,11 @@ class TimelinePartition:
             await self._remove_index(self._log_id, self._number)
             index = await self._opened()
             position = JournalPosition(self._journal.start_offset, -1)
+        self._reached = None
         while batches := await self._journal.read(position.next_offset):
+            if not follows(position.next_offset, batches):
+                # The leader has trimmed the journal meanwhile. What was completed there would stay in the index.
+                raise StoreUnavailable("the journal of timelines was trimmed while it was read; it is read again")
             groups = [JournalGroup([decode_entry(value) for value in one.values], one.until) for one in batches]
             await index.apply(groups)
             position = batches[-1].until
