@@ -92,7 +92,7 @@ def bytes_of_socket(connected: socket.socket) -> TcpBytes | None:
 
 def round_trip_s(transport: Transport | None) -> float | None:
     """Seconds to the other end and back; None for a connection that is closed, and where the system does not say."""
-    if transport is None or transport.is_closing():
+    if not hasattr(socket, "TCP_INFO") or transport is None or transport.is_closing():
         return None
     found = _tcp_info(transport.get_extra_info("socket"))
     if len(found) < _ROUND_TRIP_AT + _ROUND_TRIP.size:
