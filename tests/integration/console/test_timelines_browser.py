@@ -108,7 +108,7 @@ def test_a_message_is_cancelled_with_keys_only(broker: Broker, page: "Page") -> 
 
 def test_dead_letters_are_counted_and_then_retried(broker: Broker, page: "Page") -> None:
     with Timeline(broker.grpc, "failing") as opened:
-        opened.create(lease_ms=50, max_attempts=1, dead_letter="timeline:failing.dead")
+        opened.create(lease_ms=1_000, max_attempts=1, dead_letter="timeline:failing.dead")
         opened.schedule([Message(b"", time.time() - 1, f"d{each}") for each in range(6)])
         work = opened.work(max_in_flight=6, idle_ms=5_000)
         for _ in range(6):
