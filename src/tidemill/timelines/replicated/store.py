@@ -13,6 +13,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from tidemill.supervision.supervisor import Supervisor
@@ -192,8 +193,7 @@ class ReplicatedTimelineStore:
 
         async def schedule_in(number: int, places: Sequence[int]) -> None:
             for some in _pieces(places, messages):
-                new = [messages[place] for place in some]
-                kept = await self._of(number, lambda calls, new=new: calls.schedule(timeline, new))  # type: ignore[misc]
+                kept = await self._of(number, partial(_scheduled, timeline, [messages[place] for place in some]))
                 for place, answer in zip(some, kept, strict=True):
                     answers[place] = answer
 
@@ -434,6 +434,10 @@ class ReplicatedTimelineStore:
         return left
 
 
+async def _scheduled(timeline: str, new: Sequence[NewMessage], calls: PartitionCalls) -> list[Scheduled]:
+    return await calls.schedule(timeline, new)
+
+
 async def _purged(calls: PartitionCalls, step: Purge) -> TimelineInfo | None:
     await calls.govern(Delete(step.name))
     return await calls.govern(step)
@@ -441,11 +445,12 @@ async def _purged(calls: PartitionCalls, step: Purge) -> TimelineInfo | None:
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
     """The results, once all have ended; then the first error."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
+    results: list[T] = []
+    for result in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
-    return results  # type: ignore[return-value]
+        results.append(result)
+    return results
 
 
 def _pieces(places: Sequence[int], messages: Sequence[NewMessage]) -> Iterable[Sequence[int]]:
