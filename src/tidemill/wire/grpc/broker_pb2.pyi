@@ -7,6 +7,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ClientRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLIENT_ROLE_CONSUMER: _ClassVar[ClientRole]
+    CLIENT_ROLE_PRODUCER: _ClassVar[ClientRole]
+
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACKS_ALL: _ClassVar[Acks]
@@ -16,6 +21,8 @@ class Reset(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     RESET_EARLIEST: _ClassVar[Reset]
     RESET_LATEST: _ClassVar[Reset]
+CLIENT_ROLE_CONSUMER: ClientRole
+CLIENT_ROLE_PRODUCER: ClientRole
 ACKS_ALL: Acks
 ACKS_LEADER: Acks
 RESET_EARLIEST: Reset
@@ -108,30 +115,70 @@ class GetMetadataReply(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ...) -> None: ...
 
 class BrokerInfo(_message.Message):
-    __slots__ = ("node_id", "address", "rack")
+    __slots__ = ("node_id", "address", "rack", "load")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     address: str
     rack: str
-    def __init__(self, node_id: _Optional[int] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ...) -> None: ...
+    load: BrokerLoad
+    def __init__(self, node_id: _Optional[int] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., load: _Optional[_Union[BrokerLoad, _Mapping]] = ...) -> None: ...
+
+class BrokerLoad(_message.Message):
+    __slots__ = ("level", "requests_per_second", "queue", "loop_delay_ms", "cpu_cores", "flush_ms", "disk_used_share", "clients_round_trip_ms", "peers")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    LOOP_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    CPU_CORES_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_MS_FIELD_NUMBER: _ClassVar[int]
+    DISK_USED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_ROUND_TRIP_MS_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    level: str
+    requests_per_second: float
+    queue: int
+    loop_delay_ms: float
+    cpu_cores: float
+    flush_ms: float
+    disk_used_share: float
+    clients_round_trip_ms: float
+    peers: _containers.RepeatedCompositeFieldContainer[PeerLatency]
+    def __init__(self, level: _Optional[str] = ..., requests_per_second: _Optional[float] = ..., queue: _Optional[int] = ..., loop_delay_ms: _Optional[float] = ..., cpu_cores: _Optional[float] = ..., flush_ms: _Optional[float] = ..., disk_used_share: _Optional[float] = ..., clients_round_trip_ms: _Optional[float] = ..., peers: _Optional[_Iterable[_Union[PeerLatency, _Mapping]]] = ...) -> None: ...
+
+class PeerLatency(_message.Message):
+    __slots__ = ("node_id", "round_trip_ms", "missing")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_MS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    round_trip_ms: float
+    missing: bool
+    def __init__(self, node_id: _Optional[int] = ..., round_trip_ms: _Optional[float] = ..., missing: _Optional[bool] = ...) -> None: ...
 
 class ChooseBrokersRequest(_message.Message):
-    __slots__ = ("topic", "timeline")
+    __slots__ = ("topic", "timeline", "client_id", "role")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TIMELINE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     timeline: str
-    def __init__(self, topic: _Optional[str] = ..., timeline: _Optional[str] = ...) -> None: ...
+    client_id: str
+    role: ClientRole
+    def __init__(self, topic: _Optional[str] = ..., timeline: _Optional[str] = ..., client_id: _Optional[str] = ..., role: _Optional[_Union[ClientRole, str]] = ...) -> None: ...
 
 class ChooseBrokersReply(_message.Message):
-    __slots__ = ("choices", "carries")
+    __slots__ = ("choices", "carries", "stay")
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     CARRIES_FIELD_NUMBER: _ClassVar[int]
+    STAY_FIELD_NUMBER: _ClassVar[int]
     choices: _containers.RepeatedCompositeFieldContainer[Choice]
     carries: bool
-    def __init__(self, choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., carries: _Optional[bool] = ...) -> None: ...
+    stay: bool
+    def __init__(self, choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., carries: _Optional[bool] = ..., stay: _Optional[bool] = ...) -> None: ...
 
 class Choice(_message.Message):
     __slots__ = ("broker", "weight", "consumers", "state")
@@ -294,16 +341,28 @@ class PollRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., client_id: _Optional[str] = ..., rack: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., reset: _Optional[_Union[Reset, str]] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., max_records: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
 
 class PollReply(_message.Message):
-    __slots__ = ("member_epoch", "rebalance", "assigned", "partitions")
+    __slots__ = ("member_epoch", "rebalance", "assigned", "partitions", "move")
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     member_epoch: int
     rebalance: bool
     assigned: _containers.RepeatedCompositeFieldContainer[Position]
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionRecords]
-    def __init__(self, member_epoch: _Optional[int] = ..., rebalance: _Optional[bool] = ..., assigned: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[PartitionRecords, _Mapping]]] = ...) -> None: ...
+    move: MoveHint
+    def __init__(self, member_epoch: _Optional[int] = ..., rebalance: _Optional[bool] = ..., assigned: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[PartitionRecords, _Mapping]]] = ..., move: _Optional[_Union[MoveHint, _Mapping]] = ...) -> None: ...
+
+class MoveHint(_message.Message):
+    __slots__ = ("addresses", "reason", "window_ms")
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    window_ms: int
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., window_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionRecords(_message.Message):
     __slots__ = ("topic", "partition", "records", "next_offset", "high_watermark", "error", "reason")

@@ -55,16 +55,22 @@ class HandshakeRequest(_message.Message):
     def __init__(self, role: _Optional[_Union[Role, str]] = ..., timeline: _Optional[str] = ..., id: _Optional[str] = ..., rack: _Optional[str] = ..., lease_ms: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., holds_back: _Optional[bool] = ...) -> None: ...
 
 class HandshakeReply(_message.Message):
-    __slots__ = ("session", "now_ms", "timeline", "limits")
+    __slots__ = ("session", "now_ms", "timeline", "limits", "clock", "received_us", "answered_us")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NOW_MS_FIELD_NUMBER: _ClassVar[int]
     TIMELINE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_US_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_US_FIELD_NUMBER: _ClassVar[int]
     session: str
     now_ms: int
     timeline: TimelineInfo
     limits: Limits
-    def __init__(self, session: _Optional[str] = ..., now_ms: _Optional[int] = ..., timeline: _Optional[_Union[TimelineInfo, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    clock: ClockState
+    received_us: int
+    answered_us: int
+    def __init__(self, session: _Optional[str] = ..., now_ms: _Optional[int] = ..., timeline: _Optional[_Union[TimelineInfo, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., received_us: _Optional[int] = ..., answered_us: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("schedule_messages_max", "body_bytes_max", "in_flight_max", "operations_max")
@@ -168,18 +174,30 @@ class NewMessage(_message.Message):
     def __init__(self, body: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., id: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class ScheduleRequest(_message.Message):
-    __slots__ = ("session", "messages")
+    __slots__ = ("session", "messages", "measured")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
     session: str
     messages: _containers.RepeatedCompositeFieldContainer[NewMessage]
-    def __init__(self, session: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[NewMessage, _Mapping]]] = ...) -> None: ...
+    measured: ClockMeasurement
+    def __init__(self, session: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[NewMessage, _Mapping]]] = ..., measured: _Optional[_Union[ClockMeasurement, _Mapping]] = ...) -> None: ...
+
+class ClockMeasurement(_message.Message):
+    __slots__ = ("drift_us", "latency_us")
+    DRIFT_US_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_US_FIELD_NUMBER: _ClassVar[int]
+    drift_us: int
+    latency_us: int
+    def __init__(self, drift_us: _Optional[int] = ..., latency_us: _Optional[int] = ...) -> None: ...
 
 class ScheduleReply(_message.Message):
-    __slots__ = ("outcomes",)
+    __slots__ = ("outcomes", "clock")
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
-    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
+    clock: ClockState
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("id", "error", "reason", "until_ms", "changed")
@@ -264,24 +282,46 @@ class Operation(_message.Message):
     def __init__(self, action: _Optional[_Union[Action, str]] = ..., seq: _Optional[int] = ..., token: _Optional[int] = ..., ms: _Optional[int] = ...) -> None: ...
 
 class WorkDown(_message.Message):
-    __slots__ = ("leases", "outcomes", "ping", "clock")
+    __slots__ = ("leases", "outcomes", "ping", "clock", "move")
     LEASES_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     leases: Leases
     outcomes: Outcomes
     ping: Pinged
     clock: ClockState
-    def __init__(self, leases: _Optional[_Union[Leases, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., ping: _Optional[_Union[Pinged, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ...) -> None: ...
+    move: MoveHint
+    def __init__(self, leases: _Optional[_Union[Leases, _Mapping]] = ..., outcomes: _Optional[_Union[Outcomes, _Mapping]] = ..., ping: _Optional[_Union[Pinged, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., move: _Optional[_Union[MoveHint, _Mapping]] = ...) -> None: ...
+
+class MoveHint(_message.Message):
+    __slots__ = ("addresses", "reason", "window_ms")
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    window_ms: int
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ..., window_ms: _Optional[int] = ...) -> None: ...
 
 class ClockState(_message.Message):
-    __slots__ = ("in_doubt", "reasons")
+    __slots__ = ("in_doubt", "reasons", "drifts")
     IN_DOUBT_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
+    DRIFTS_FIELD_NUMBER: _ClassVar[int]
     in_doubt: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, in_doubt: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+    drifts: _containers.RepeatedCompositeFieldContainer[ClockDrift]
+    def __init__(self, in_doubt: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., drifts: _Optional[_Iterable[_Union[ClockDrift, _Mapping]]] = ...) -> None: ...
+
+class ClockDrift(_message.Message):
+    __slots__ = ("target", "drift_ms")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_MS_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    drift_ms: int
+    def __init__(self, target: _Optional[str] = ..., drift_ms: _Optional[int] = ...) -> None: ...
 
 class Leases(_message.Message):
     __slots__ = ("leases",)
