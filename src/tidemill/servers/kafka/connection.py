@@ -143,7 +143,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         kept_bytes = 0
         for slot in self._slots:
             if slot.task is not None and slot.api.abandoned:
-                slot.task.cancel()
+                slot.cancel()
             elif slot.task is not None:
                 self._server.adopt(slot.task, slot.frame_bytes, waits=slot.waits)
                 kept_bytes += slot.frame_bytes
@@ -376,6 +376,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         # The handler is called here and not in its task, so that appends start in order of arrival.
         answering: Awaitable[Any] = api.handle(call, request)
+        slot.handling = answering
         if self._throttle.measures_time:
             call.spent_s += perf_counter() - slot.started
             answering = MeasuredSteps(call, answering)

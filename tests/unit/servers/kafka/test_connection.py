@@ -1,6 +1,7 @@
 """Connections: order, limits, and clients that misbehave."""
 
 import asyncio
+import gc
 import struct
 import threading
 from collections.abc import Awaitable
@@ -277,6 +278,27 @@ async def test_a_long_poll_ends_with_its_client_and_other_work_does_not(tmp_path
         await asyncio.sleep(0)
         assert slow.cancelled == ([0] if abandoned else [])
         slow.ends[0].set()
+
+
+@pytest.mark.event_loop("asyncio")  # its transport reports the end before the next step of a task
+async def test_a_long_poll_whose_client_leaves_before_its_first_step_is_closed(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    class Leaving(Slow):
+        def handle(self, call: Call, number: int) -> Awaitable[Buffers]:
+            [one] = server._connections
+            one.abort()
+            return super().handle(call, number)
+
+    slow = Leaving()
+    async with running_kafka_server(tmp_path, router=slow.router(abandoned=True)) as server:
+        client = await RawClient.connect(server)
+        client.writer.write(request(1, 0))
+        assert await client.ended()
+        await client.close()
+    gc.collect()
+    assert (slow.started, slow.cancelled) == ([0], [])
+    assert [str(each.message) for each in recwarn] == []
 
 
 async def test_a_closing_server_answers_open_requests_and_starts_no_more(tmp_path: Path) -> None:
