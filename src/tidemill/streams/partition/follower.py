@@ -69,8 +69,10 @@ class PartitionFollower:
         replica = self._replica
         async with self._maintenance.paused(), replica.writer.exclusive():
             if self._expects(asked):
-                await self._copies.cut_to_leader(answer, leader_start_offset)
-                replica.move_high_watermark(min(replica.high_watermark, replica.log.end_offset))
+                try:
+                    await self._copies.cut_to_leader(answer, leader_start_offset)
+                finally:
+                    replica.move_high_watermark(min(replica.high_watermark, replica.log.end_offset))
 
     async def truncate(self, end_offset: int) -> None:
         """Drop everything from the batch with `end_offset` on."""

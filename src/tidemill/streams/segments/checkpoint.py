@@ -6,9 +6,13 @@ truncation is recorded here before it is made, so that a start can finish it.
 
 The checkpoint is written to a new file and flushed, then renamed over the old one, then the folder is flushed. The
 first line is the CRC of the second. A checkpoint with a wrong CRC counts as missing, and the whole log is checked.
+
+A truncation needs a second checkpoint when it is done. Its space is reserved before the first one is written, so that a
+full disk rejects a truncation before it begins, and never in the middle.
 """
 
 import json
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import crc32c
@@ -18,6 +22,9 @@ from tidemill.streams.interface import Disk
 VERSION = 1
 NAME = "checkpoint"
 TEMPORARY = ".tmp"
+SPARE = "checkpoint.spare"
+SPARE_BYTES = 8192
+"""What the spare file has for the saved state and the segments that the next checkpoint may have in addition."""
 
 
 class SegmentNote(NamedTuple):
@@ -94,3 +101,32 @@ def write(disk: Disk, folder: str, checkpoint: Checkpoint) -> None:
         disk.close(file)
     disk.rename(fresh, f"{folder}/{NAME}")
     disk.fsync_dir(folder)
+
+
+def reserve(disk: Disk, folder: str, checkpoint: Checkpoint) -> None:
+    """Reserve the space of a checkpoint like this one, for `write_reserved`."""
+    file = disk.open(f"{folder}/{SPARE}", create=True)
+    try:
+        disk.write(file, [bytes(len(encode(checkpoint)) + SPARE_BYTES)], 0)
+    finally:
+        disk.close(file)
+
+
+def write_reserved(disk: Disk, folder: str, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint, in the space that was reserved. The new one is durable when this returns."""
+    spare, data = f"{folder}/{SPARE}", encode(checkpoint)
+    file = disk.open(spare, create=True)
+    try:
+        disk.write(file, [data], 0)
+        disk.truncate(file, len(data))
+        disk.fdatasync(file)
+    finally:
+        disk.close(file)
+    disk.rename(spare, f"{folder}/{NAME}")
+    disk.fsync_dir(folder)
+
+
+def remove_spare(disk: Disk, folder: str) -> None:
+    """Remove the space that a truncation had reserved before a crash."""
+    with suppress(FileNotFoundError):
+        disk.remove(f"{folder}/{SPARE}")

@@ -8,12 +8,12 @@ when the segment is missing.
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 
 from tidemill.model.errors import KafkaStorageError
-from tidemill.streams.interface import FlushFailed, Saved
+from tidemill.streams.interface import Disk, FlushFailed, Saved
 from tidemill.streams.segments import checkpoint as checkpoints
 from tidemill.streams.segments.checkpoint import Checkpoint
 from tidemill.streams.segments.fence import NO_SPACE, LogFence
@@ -22,6 +22,8 @@ from tidemill.streams.segments.reading import SegmentReader
 from tidemill.streams.segments.segment import Segment, write_index, write_indexes
 from tidemill.streams.segments.segment_list import SegmentList
 
+WriteCheckpoint: TypeAlias = Callable[[Disk, str, Checkpoint], None]
+"""Replaces the checkpoint of a folder."""
 LOGGER = structlog.get_logger(__name__)
 
 
@@ -52,7 +54,9 @@ class SegmentFlusher:
         closed = tuple(segment.note() for segment in self._list.segments[:-1])
         return Checkpoint(start_offset, self._list.end_offset, active.note(), closed, state)
 
-    async def save(self, checkpoint: Checkpoint, before: Saved | None = None) -> None:
+    async def save(
+        self, checkpoint: Checkpoint, before: Saved | None = None, write: WriteCheckpoint = checkpoints.write
+    ) -> None:
         """Flush, then write the checkpoint. `before` is the last known state if the current state is unknown."""
         if before is not None:
             checkpoint = checkpoint._replace(state=before.state, state_offset=before.offset)
@@ -60,7 +64,7 @@ class SegmentFlusher:
         index = await self._reader.index(active)
         async with self.saving:
             await self._flush()
-            await self._write_or_free_reserve(partial(self._write_checkpoint, active, index, checkpoint))
+            await self.write_or_free_reserve(partial(self._write_checkpoint, active, index, checkpoint, write))
             self._list.recorded_base = active.base_offset if active.size_bytes else -1
 
     async def _flush(self) -> None:
@@ -91,7 +95,8 @@ class SegmentFlusher:
         if new_names:
             self._disk.fsync_dir(self._list.folder)
 
-    async def _write_or_free_reserve(self, write: Callable[[], None]) -> None:
+    async def write_or_free_reserve(self, write: Callable[[], None]) -> None:
+        """Run a call that writes; again, with the space of the reserve, if the disk is full."""
         reserve = self._list.shared.reserve
         held = not reserve.given_up
         try:
@@ -102,9 +107,13 @@ class SegmentFlusher:
                 raise
             await self._fence.aside(write)
 
-    def _write_checkpoint(self, active: Segment, index: Index, checkpoint: Checkpoint) -> None:
-        write_index(self._disk, active, index)
-        checkpoints.write(self._disk, self._list.folder, checkpoint)
+    def _write_checkpoint(self, active: Segment, index: Index, checkpoint: Checkpoint, write: WriteCheckpoint) -> None:
+        try:
+            write_index(self._disk, active, index)
+        except OSError as error:
+            if error.errno not in NO_SPACE:  # without space the index is rebuilt on demand
+                raise
+        write(self._disk, self._list.folder, checkpoint)
 
     async def _record_segment(self, flushed: Checkpoint) -> None:
         """Record the active segment, which has records, in the checkpoint."""

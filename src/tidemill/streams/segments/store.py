@@ -106,4 +106,5 @@ class SegmentStore:
 
     def _open(self, folder: str, settings: TopicSettings, believe: bool, given_offset: int) -> OpenedSegments:
         empty_folder(self._disk, folder + DELETED)
+        checkpoints.remove_spare(self._disk, folder)
         return LogOpening(self._disk, folder, settings, believe=believe, given_offset=given_offset).run()
