@@ -1,0 +1,1 @@
+"""The decisions of share groups: no IO; time is an argument."""
