@@ -431,8 +431,28 @@ class TransactionAbortable(KafkaError, code=120):
     """The transaction can only be aborted."""
 
 
+class InvalidRecordState(KafkaError, code=121):
+    """The record is not acquired by this member; its lock may have ended."""
+
+
+class ShareSessionNotFound(KafkaError, code=122, retriable=True):
+    """The broker does not have this share session; open another one."""
+
+
+class InvalidShareSessionEpoch(KafkaError, code=123, retriable=True):
+    """The epoch of the share session is not the next one."""
+
+
+class FencedStateEpoch(KafkaError, code=124):
+    """The state of the share partition was replaced; read it again."""
+
+
 class InvalidRegularExpression(KafkaError, code=128):
     """The regular expression is not valid."""
+
+
+class ShareSessionLimitReached(KafkaError, code=133, retriable=True):
+    """The broker has as many share sessions as it accepts."""
 
 
 BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaError.__subclasses__()}
