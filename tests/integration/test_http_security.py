@@ -32,6 +32,7 @@ from tidemill.security.core.principal import user
 from tidemill.servers.http.console.static import static_path
 from tidemill.servers.http.core.authorization_table import ROUTES
 from tidemill.servers.http.core.route_access import LoginNeed
+from tidemill.sql.core.diagnostics import DIAGNOSES
 from tidemill.testing import Broker
 
 ADMIN, PASSWORD = "admin", "admin-password"
@@ -417,6 +418,9 @@ def test_queries_see_what_their_user_may_read(guarded: GuardedHttp) -> None:
     assert guarded.rows("bob", "SELECT * FROM consumer_offsets") == []
     assert len(guarded.rows(ADMIN, "SELECT * FROM consumer_offsets")) == 4
     assert guarded.rows("alice", "SELECT count() FROM group_members") == [[0]]
+    assert guarded.rows("alice", "SELECT group_id FROM consumer_groups") == [["shop"]]
+    assert guarded.rows("bob", DIAGNOSES["lag"].sql(0)) == []
+    assert [row[:2] for row in guarded.rows("alice", DIAGNOSES["lag"].sql(0))] == [["shop", "orders"]]
 
 
 def test_a_topic_that_a_user_may_not_read_looks_like_one_that_does_not_exist(guarded: GuardedHttp) -> None:

@@ -41,21 +41,46 @@ def sql(
         typer.Option("--skip-unreadable", help="Skip batches that cannot be read. The broker logs them."),
     ] = False,
     tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Run a ready-made query by its NAME; without a name, list them.")
+    ] = False,
+    show_query: Annotated[
+        bool, typer.Option("--show", help="With --diagnose NAME: print the query instead of running it.")
+    ] = False,
+    minutes: Annotated[
+        int | None, typer.Option("--minutes", metavar="N", help="With --diagnose NAME: how old a problem must be.")
+    ] = None,
 ) -> None:
     """Query a running broker in SQL: records, groups, lag, timers.
 
-    The tables are messages, partitions, consumer_offsets, group_members, consumer_lag, group_activity, topic_rates and
-    timers; --tables lists their columns. The dialect is ClickHouse's. Only SELECT is allowed. A query cannot change
-    anything or read files or other machines, and its time, memory and rows are limited (tidemill.sql.*). A user sees
-    the topics, groups and timelines that its ACLs allow.
+    The tables are messages, partitions, consumer_groups, consumer_offsets, group_members, consumer_lag, group_activity,
+    topic_rates and timers; --tables lists their columns. The dialect is ClickHouse's. Only SELECT is allowed. A query
+    cannot change anything or read files or other machines, and its time, memory and rows are limited (tidemill.sql.*).
+    A user sees the topics, groups and timelines that its ACLs allow.
 
     Example: tidemill sql "SELECT topic, partition, count(), max(offset) FROM messages GROUP BY ALL"
+
+    Find problems: tidemill sql --diagnose lag|stuck|skew|hot-partitions|rebalances
     """
+    if (show_query or minutes is not None) and not (diagnose and question):
+        raise WrongUse("--show and --minutes need --diagnose NAME; tidemill sql --diagnose lists the names")
     if sum([as_json, as_csv, parquet is not None]) > 1:
         raise WrongUse("choose one of --json, --csv and --parquet FILE")
     if tables:
         _show_tables(as_json=as_json)
         return
+    found = None
+    if diagnose:
+        from tidemill.cli import sql_diagnosis
+
+        if question is None:
+            sql_diagnosis.list_diagnoses(as_json=as_json)
+            return
+        found = sql_diagnosis.diagnosis_named(question)
+        question = sql_diagnosis.query_of(found, minutes)
+        if show_query:
+            sql_diagnosis.show_query(found, question, as_json=as_json)
+            return
     text = _query(question)
     address = http_address(http, client)
     if as_csv:
@@ -65,7 +90,10 @@ def sql(
         parquet.write_bytes(answer)
         remark(f"wrote {parquet}: {len(answer):,} bytes")
     else:
-        _show(json.loads(_ask(address, text, "json", skip=skip)), as_json=as_json)
+        empty = "no rows" if found is None else f"{found.name}: no problem found"
+        rows = _show(json.loads(_ask(address, text, "json", skip=skip)), as_json=as_json, empty=empty)
+        if found is not None and rows and not as_json:
+            remark(f"next step: {found.advice}")
 
 
 def _query(given: str | None) -> str:
@@ -80,13 +108,16 @@ def _ask(address: HttpAddress, question: str, form: str, *, skip: bool) -> bytes
     return post(address, "/api/v1/sql", body, timeout_s=TIMEOUT_S)
 
 
-def _show(answer: Any, *, as_json: bool) -> None:
+def _show(answer: Any, *, as_json: bool, empty: str) -> int:
+    """Print the rows, and return their number."""
     names = _unique([column["name"] for column in answer["columns"]])
     rows = [dict(zip(names, row, strict=True)) for row in answer["rows"]]
     if as_json:
         show_json(rows)
-        return
-    show([{name: _cell(value) for name, value in row.items()} for row in rows], names, as_json=False, empty="no rows")
+    else:
+        shown = [{name: _cell(value) for name, value in row.items()} for row in rows]
+        show(shown, names, as_json=False, empty=empty)
+    return len(rows)
 
 
 def _unique(names: list[str]) -> list[str]:

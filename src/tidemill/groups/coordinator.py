@@ -32,7 +32,7 @@ from tidemill.groups.core.messages import (
     SyncAnswer,
     SyncRequest,
 )
-from tidemill.groups.core.offsets import OffsetCommit
+from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, Committer, OffsetCommit
 from tidemill.groups.core.overview import CommittedOffset, GroupSize, NameOf, Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
 from tidemill.groups.runtime import GroupEngine
@@ -187,15 +187,19 @@ class GroupCoordinator(GroupEngine):
         member_id: str = "",
         instance_id: str | None = None,
         names_epochs: bool = True,
+        client: Committer = UNKNOWN_COMMITTER,
     ) -> None:
-        """Handle OffsetCommit."""
+        """Handle OffsetCommit. `client` has the client id and address of the request, for the tables."""
         shard = self._shard(group_id)
         async with self._turn(group_id):
             entries = await self._computed(len(offsets), shard.offsets.commit, group_id, offsets, self._clock())
             shard.check_commit(group_id, generation, member_id, instance_id, names_epochs=names_epochs)
             self._keep_alive(shard, group_id, member_id)
+            named = client._replace(member_id=member_id, generation=generation)
+            committer = overview.committer_among(shard, group_id, named)
             written = self._submit(group_id, entries)
         await written
+        shard.offsets.note_committer(entries, committer)
         self.offset_commits += 1
 
     async def commit_transactional(
@@ -209,6 +213,7 @@ class GroupCoordinator(GroupEngine):
         member_id: str = "",
         generation: int = -1,
         group_instance_id: str | None = None,
+        client: Committer = UNKNOWN_COMMITTER,
     ) -> None:
         """Handle TxnOffsetCommit: the offsets take effect when the transaction commits.
 
@@ -221,8 +226,11 @@ class GroupCoordinator(GroupEngine):
             entries = await self._computed(len(offsets), shard.offsets.stage, group_id, producer_id, offsets, now)
             check()
             shard.check_commit(group_id, generation, member_id, group_instance_id, in_transaction=True)
+            named = client._replace(member_id=member_id, generation=generation)
+            committer = overview.committer_among(shard, group_id, named)
             written = self._submit(group_id, entries)
         await written
+        shard.offsets.note_committer(entries, committer)
         self.offset_commits += 1
 
     async def end_transaction(
@@ -317,11 +325,12 @@ class GroupCoordinator(GroupEngine):
         return self._journal.partition_of(group_id) in self._shards
 
     def overview(self, name_of: NameOf) -> Overview:
-        """Return every member and every committed offset. `name_of` maps topic ids to names."""
-        shards = list(self._shards.values())
+        """Return every group, member and committed offset. `name_of` maps topic ids to names."""
+        shards, now_ms = list(self._shards.values()), self._clock()
         return Overview(
             [member for shard in shards for member in overview.members_of(shard, name_of)],
             [offset for shard in shards for offset in overview.offsets_of(shard)],
+            [group for shard in shards for group in overview.groups_of(shard, now_ms)],
         )
 
     def committed_offsets(self) -> Iterator[CommittedOffset]:

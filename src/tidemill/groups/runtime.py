@@ -229,7 +229,9 @@ class GroupEngine:
             raise
         if step.then is not None:
             step.then()
-        self.rebalances += _generation_of(shard, group_id) > before
+        if _generation_of(shard, group_id) > before:
+            self.rebalances += 1
+            shard.groups[group_id].rebalanced_ms.append(self._clock())
         self._deliver(outbox, None)
         self._schedule(shard, group_id)
 

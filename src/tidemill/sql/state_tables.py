@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.client.kafka.options import ClientOptions
-from tidemill.groups.core.overview import SeenMember, SeenOffset
+from tidemill.groups.core.overview import NEVER, SeenGroup, SeenMember, SeenOffset
 from tidemill.model.errors import TidemillError
 from tidemill.model.topics import TopicPartition
 from tidemill.records.unread import UnreadPosition
@@ -32,6 +32,24 @@ _OFFSETS = {
     "leader_epoch": pa.int32(),
     "metadata": pa.string(),
     "commit_time": TIME,
+    "member_id": pa.string(),
+    "generation_id": pa.int32(),
+    "client_id": pa.string(),
+    "client_host": pa.string(),
+}
+_GROUPS = {
+    "group_id": pa.string(),
+    "kind": pa.string(),
+    "state": pa.string(),
+    "generation_id": pa.int32(),
+    "protocol_type": pa.string(),
+    "protocol_name": pa.string(),
+    "leader": pa.string(),
+    "members": pa.int32(),
+    "state_time": TIME,
+    "rebalance_time": TIME,
+    "recent_rebalances": pa.int32(),
+    "coordinator": pa.int32(),
 }
 _MEMBERS = {
     "group_id": pa.string(),
@@ -80,7 +98,9 @@ _TIMERS = pa.schema(
 )
 
 
-SHARED = frozenset({"partitions", "group_members", "consumer_offsets"})
+_COMMITTED = list(_OFFSETS)[:7]
+"""The columns of an offset without its committer."""
+SHARED = frozenset({"partitions", "consumer_groups", "group_members", "consumer_offsets"})
 """Tables of which each broker of a cluster has a part."""
 
 
@@ -117,11 +137,16 @@ class StateTables:
             shown = [
                 each for each in offsets if visible.describes_group(each.group_id) and visible.describes(each.topic)
             ]
-            return _table(_OFFSETS, shown)
+            return _table(_OFFSETS, [(*each[:-1], *each.committer) for each in shown])
+        if table == "consumer_groups":
+            groups = [each for each in overview.groups if visible.describes_group(each.group_id)]
+            return _table(_GROUPS, [_group(each, self._broker.node_id) for each in groups])
         raise ValueError(table)
 
     async def _all(self, table: str, visible: VisibleRows) -> pa.Table:
-        return pa.concat_tables([self.here(table, visible), *await self._peers.tables(table, visible.rights)])
+        # A broker of the previous version may lack a column during an upgrade.
+        parts = [self.here(table, visible), *await self._peers.tables(table, visible.rights)]
+        return pa.concat_tables(parts, promote_options="default")
 
     def readable_places(self, visible: VisibleRows) -> list[TopicPartition]:
         """Return the partitions whose records a client may read, sorted."""
@@ -165,7 +190,7 @@ class StateTables:
     async def _lag(self, visible: VisibleRows) -> list[Sequence[Any]]:
         now_ms = self._clock_ms()
         turns = asyncio.Semaphore(PEEKED_AT_A_TIME)
-        offsets = await self._all("consumer_offsets", visible)
+        offsets = (await self._all("consumer_offsets", visible)).select(_COMMITTED)
         found = (await self._all("partitions", visible)).select(["topic", "partition", "end_offset"])
         ends = {TopicPartition(each["topic"], each["partition"]): each["end_offset"] for each in found.to_pylist()}
         committed = [
@@ -228,6 +253,11 @@ async def _unread(partition: Partition, offset: int) -> UnreadAt:
     except TidemillError:
         return UnreadAt(UnreadPosition(offset), offset)
     return UnreadAt(position, partition.last_stable_offset)
+
+
+def _group(each: SeenGroup, node_id: int) -> Sequence[Any]:
+    state_ms, rebalanced_ms = (None if at_ms == NEVER else at_ms for at_ms in (each.state_ms, each.rebalanced_ms))
+    return (*each[:8], state_ms, rebalanced_ms, each.recent_rebalances, node_id)
 
 
 def _member(each: SeenMember, now_ms: int, visible: VisibleRows) -> Sequence[Any]:

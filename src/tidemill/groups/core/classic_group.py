@@ -15,7 +15,7 @@ Rules:
 - Time is passed in as `now_ms`. `wake_ms` is never later than the next deadline; `tick` recomputes it.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
@@ -33,6 +33,8 @@ from tidemill.model.errors import (
 )
 
 NEVER_MS = 1 << 62
+REBALANCES_KEPT = 64
+"""How many times of rebalances a group remembers."""
 EMPTY_RETRY_MS = 1_000
 CONSUMER_PROTOCOL = "consumer"
 
@@ -66,6 +68,7 @@ class ClassicGroup:
         self.pending: dict[str, int] = {}  # ids given out but not yet joined with, and when they expire
         self.outbox: list[tuple[Ticket, Answer]] = []
         self.wake_ms = NEVER_MS
+        self.rebalanced_ms: deque[int] = deque(maxlen=REBALANCES_KEPT)  # since this coordinator took over
         self._supported: Counter[str] = Counter()
         self._joined = 0
         self._entries: list[GroupEntry] = []

@@ -12,6 +12,7 @@ State changes only by `replay`; `consumer_heartbeat.py` decides the entries. Onl
 members last reported, exist in memory alone.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from tidemill.groups.core.catalog import TopicCatalog
-from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, NEVER_MS, shifted
+from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, NEVER_MS, REBALANCES_KEPT, shifted
 from tidemill.groups.core.entries import (
     NO_PARTITIONS,
     ConsumerGroupKey,
@@ -101,6 +102,7 @@ class ConsumerGroup:
         self.outbox: list[tuple[Ticket, Answer]] = []
         self.wake_ms = NEVER_MS
         self.state_ms = 0
+        self.rebalanced_ms: deque[int] = deque(maxlen=REBALANCES_KEPT)  # since this coordinator took over
         self.named_topics = 0
         """How many topic names the members subscribe to, counted once per member."""
         self._patterns: dict[str, TopicPattern] = {}

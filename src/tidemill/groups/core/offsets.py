@@ -27,6 +27,27 @@ class OffsetCommit(NamedTuple):
     metadata: str = ""
 
 
+class Committer(NamedTuple):
+    """The client that committed an offset. Its member id is empty if it was no member of the group."""
+
+    member_id: str = ""
+    generation: int = -1
+    client_id: str = ""
+    client_host: str = ""
+
+
+UNKNOWN_COMMITTER = Committer()
+"""The journal does not store committers, so those of commits before a start or take-over are unknown."""
+
+
+class _NotedCommitter(NamedTuple):
+    """The offset of a commit, its time and its committer."""
+
+    offset: int
+    commit_ms: int
+    committer: Committer
+
+
 class Offsets:
     """The offsets of many groups."""
 
@@ -37,6 +58,7 @@ class Offsets:
         self._replayed = 0
         self._staged_at: dict[StagedKey, int] = {}
         self._committed_at: dict[OffsetKey, int] = {}  # includes staged offsets
+        self._committers: dict[OffsetKey, _NotedCommitter] = {}
 
     def groups(self) -> Iterable[str]:
         """Return the groups that have offsets."""
@@ -53,6 +75,20 @@ class Offsets:
     def has_staged(self, group: str) -> bool:
         """Whether an open transaction holds offsets of this group."""
         return any(key.group == group for key in self._unstable)
+
+    def note_committer(self, entries: Iterable[GroupEntry], committer: Committer) -> None:
+        """Remember who committed or staged these offsets, after they were journaled."""
+        for key, value in entries:
+            if isinstance(value, OffsetValue) and isinstance(key, OffsetKey | StagedKey):
+                target = OffsetKey(key.group, key.topic, key.partition)
+                self._committers[target] = _NotedCommitter(value.offset, value.commit_ms, committer)
+
+    def committer_of(self, group: str, partition: TopicPartition, value: OffsetValue) -> Committer:
+        """Return who committed this value. A staged value that never took effect has another offset or time."""
+        noted = self._committers.get(OffsetKey(group, *partition))
+        if noted is None or (noted.offset, noted.commit_ms) != (value.offset, value.commit_ms):
+            return UNKNOWN_COMMITTER
+        return noted.committer
 
     # -- decisions: each returns journal entries ----------------------------------------------------------------------
 
@@ -132,6 +168,7 @@ class Offsets:
                 self._committed_at[key] = self._replayed
             return
         self._committed_at.pop(key, None)
+        self._committers.pop(key, None)
         offsets.pop(each, None)
         if not offsets:
             del self._by_group[key.group]
@@ -149,6 +186,8 @@ class Offsets:
             producers.add(key.producer_id)
         if not staged:
             del self._staged[key.producer_id]
+        if not producers and TopicPartition(target.topic, target.partition) not in self.of_group(target.group):
+            self._committers.pop(target, None)
         if not producers:
             del self._unstable[target]
             self._committed_at.pop(target, None)

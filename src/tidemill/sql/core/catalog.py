@@ -44,6 +44,15 @@ def _time(name: str, doc: str) -> TableColumn:
     return TableColumn(name, "DateTime64(3, 'UTC')", doc, f"toDateTime64(assumeNotNull({name}), 3, 'UTC')")
 
 
+def _time_or_null(name: str, doc: str) -> TableColumn:
+    return TableColumn(name, "Nullable(DateTime64(3, 'UTC'))", doc, f"toDateTime64OrNull(toString({name}), 3, 'UTC')")
+
+
+def _text_or_empty(name: str, doc: str) -> TableColumn:
+    """A column that brokers of the previous version do not have."""
+    return TableColumn(name, "String", doc, f"ifNull({name}, '')")
+
+
 _HEADER = "Tuple(key String, value Nullable(String))"
 _TIME_TYPE = "Enum8('create' = 0, 'append' = 1)"
 
@@ -92,6 +101,33 @@ TABLES: dict[str, SqlTable] = {
                 _number("leader_epoch", "Int32", "Leader epoch of the commit, or -1."),
                 _text("metadata", "Text that the client sent with the commit."),
                 _time("commit_time", "Time of the commit."),
+                _text_or_empty("member_id", "Member that committed; empty if it was none or is unknown."),
+                TableColumn(
+                    "generation_id",
+                    "Int32",
+                    "Generation or member epoch of the commit, or -1.",
+                    "toInt32(ifNull(generation_id, -1))",
+                ),
+                _text_or_empty("client_id", "Client id of the committer."),
+                _text_or_empty("client_host", "Address of the committer."),
+            ),
+        ),
+        SqlTable(
+            "consumer_groups",
+            "Groups: state, generation, coordinator and rebalances.",
+            (
+                _text("group_id", "Group."),
+                _text("kind", "Protocol of the members: classic or consumer (KIP-848)."),
+                _text("state", "State: Stable, PreparingRebalance, Reconciling, Empty, ..."),
+                _number("generation_id", "Int32", "Generation or epoch; every rebalance increases it."),
+                _text("protocol_type", "Kind of the members: consumer, connect, ..."),
+                _text("protocol_name", "Assignor that distributes the partitions."),
+                _text("leader", "Member that assigns partitions; empty where the broker assigns."),
+                _number("members", "Int32", "Members."),
+                _time_or_null("state_time", "Since when it has this state."),
+                _time_or_null("rebalance_time", "Last rebalance since its coordinator took over."),
+                _number("recent_rebalances", "Int32", "Rebalances in the last ten minutes; at most 64 are counted."),
+                _number("coordinator", "Int32", "Node id of the broker that coordinates it."),
             ),
         ),
         SqlTable(
