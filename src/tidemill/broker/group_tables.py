@@ -72,7 +72,6 @@ _OFFSETS = pa.schema(
         "deleted": pa.bool_(),
     }
 )
-NO_GENERATION = -1
 MEMBERS_SERVER = 0
 """The server that stores the members of all groups. Offsets are stored with their partitions."""
 
@@ -231,10 +230,7 @@ def _member(each: RecordedMember) -> Sequence[Any]:
 
 
 def _offset(each: RecordedOffset) -> Sequence[Any]:
-    owner = each.owner
-    if owner is None:
-        return (*each.seen, "", NO_GENERATION, "", "", each.deleted)
-    return (*each.seen, owner.member_id, owner.generation, owner.client_id, owner.client_host, each.deleted)
+    return (*each.seen[:-1], *each.seen.committer, each.deleted)
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -32,10 +32,9 @@ class RecordedMember(NamedTuple):
 
 
 class RecordedOffset(NamedTuple):
-    """An offset as it is written, with the member that reads the partition; `deleted` if it was removed."""
+    """An offset as it is written; `deleted` if it was removed."""
 
     seen: SeenOffset
-    owner: SeenMember | None
     deleted: bool = False
 
 
@@ -102,15 +101,10 @@ class Recording:
                 self._offsets[at] = offset.seen
 
     def _changed_offsets(self, overview: Overview, now_ms: int) -> list[RecordedOffset]:
-        owners = _owners(overview)
         present = {_place(each): each for each in overview.offsets}
-        changed = [
-            RecordedOffset(each, owners.get(place))
-            for place, each in present.items()
-            if self._offsets.get(place) != each
-        ]
+        changed = [RecordedOffset(each) for place, each in present.items() if self._offsets.get(place) != each]
         removed = [each for place, each in self._offsets.items() if place not in present]
-        return changed + [RecordedOffset(each._replace(commit_ms=now_ms), None, deleted=True) for each in removed]
+        return changed + [RecordedOffset(each._replace(commit_ms=now_ms), deleted=True) for each in removed]
 
 
 def _is_news(seen: SeenMember, known: RecordedMember | None) -> bool:
@@ -121,12 +115,3 @@ def _is_news(seen: SeenMember, known: RecordedMember | None) -> bool:
 
 def _place(offset: SeenOffset) -> OffsetPlace:
     return offset.group_id, offset.topic, offset.partition
-
-
-def _owners(overview: Overview) -> Mapping[OffsetPlace, SeenMember]:
-    return {
-        (member.group_id, topic, partition): member
-        for member in overview.members
-        for topic, partitions in member.assignment.items()
-        for partition in partitions
-    }

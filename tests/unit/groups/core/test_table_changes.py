@@ -1,7 +1,7 @@
 """Rows of groups in tables: changes, heartbeats, leaves, and nothing twice."""
 
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
-from tidemill.groups.core.table_changes import GONE, HEARTBEAT_MS, NANOSECONDS, Recording
+from tidemill.groups.core.table_changes import GONE, HEARTBEAT_MS, NANOSECONDS, RecordedOffset, Recording
 
 MEMBER = SeenMember("g", "m", 1, "consumer", "range", "me", "here", {"t": [0, 1]}, True, 1_000, "Stable")
 OFFSET = SeenOffset("g", "t", 1, 7, 0, "", 900)
@@ -17,11 +17,11 @@ def written(recording: Recording, overview: Overview, now_ms: int) -> tuple[list
     return [each.seen.state for each in changes.members], [(each.seen.offset, each.deleted) for each in changes.offsets]
 
 
-def test_a_new_offset_is_written_once_with_its_owner() -> None:
+def test_a_new_offset_is_written_once() -> None:
     recording = Recording()
     changes = recording.changes(Overview([MEMBER], [OFFSET]), 1_000, here)
     assert changes.members[0].joined_ns == 1_000 * NANOSECONDS
-    assert changes.offsets[0].owner == MEMBER
+    assert changes.offsets == [RecordedOffset(OFFSET)]
     recording.accept(changes)
     assert written(recording, Overview([MEMBER], [OFFSET]), 2_000) == ([], [])
 
