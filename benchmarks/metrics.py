@@ -10,7 +10,8 @@ not moved is known then. At last it prints the time for counting one produced ba
 of a broker for a Produce request with one small record.
 
 `--instructions` compares instructions of the processor instead, which other load does not change: those of counting one
-Produce request, and those of a server for a Produce request with one record. The kernel is not counted.
+Produce request, those of a server for a Produce request with one record, and those of a server whose source has no lines
+that count. The kernel is not counted. `python -m benchmarks.counting` compares the same two servers in seconds.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.instructions import instructions
 from benchmarks.machine import head
+from benchmarks.uncounted import uncounted_tree
 from tidemill.app.broker_wiring import make_broker
 from tidemill.app.logs import quiet_unless_configured
 from tidemill.app.process import COLLECT_AFTER
@@ -49,7 +51,7 @@ from tidemill.security.core.event_limiter import EventLimiter
 from tidemill.servers.kafka.client_channel import PRODUCE as PRODUCE_KEY
 from tidemill.servers.kafka.client_channel import ClientChannel
 from tidemill.servers.kafka.listener import KafkaServer
-from tidemill.servers.kafka.request_durations import RequestDurations
+from tidemill.servers.kafka.request_traffic import RequestTraffic
 from tidemill.streams.memory import MemoryLogStore
 from tidemill.testing import Broker
 
@@ -121,14 +123,14 @@ async def scrape(broker: BrokerNode, name: str) -> None:
 def count_requests(requests: int) -> None:
     """Count what the Kafka server counts for a Produce request with one batch, so many times."""
     metrics = BrokerMetrics()
-    channel, durations = ClientChannel(metrics, EventLimiter(time.monotonic)), RequestDurations(metrics)
+    channel, traffic = ClientChannel(metrics, EventLimiter(time.monotonic)), RequestTraffic(metrics)
     started = time.perf_counter()  # each request has this time for its quota, too
     for _ in range(requests):
         channel.traffic.bytes_in += 200
         channel.apis |= 1 << PRODUCE_KEY
         metrics.topic("orders").produced(100, 1)
         channel.traffic.bytes_out += 60
-        durations["Produce"].add(time.perf_counter() - started)
+        traffic["Produce"].answered(time.perf_counter() - started)
 
 
 def counting_ns() -> float:
@@ -167,7 +169,7 @@ def produce_frame() -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def served_instructions(requests: int) -> int:
+def served_instructions(requests: int, source: str | None = None) -> int:
     """The instructions of a process that serves so many Produce requests, one after the other."""
 
     def use(output: IO[str]) -> None:
@@ -178,7 +180,13 @@ def served_instructions(requests: int) -> int:
                 (size,) = struct.unpack(">i", answers.read(4))
                 answers.read(size)
 
-    return instructions("benchmarks.metrics", "--serve-requests", use=use)
+    return instructions("benchmarks.metrics", "--serve-requests", source=source, use=use)
+
+
+def request_instructions(source: str | None = None) -> float:
+    """The instructions of a server for one Produce request."""
+    served = served_instructions(SERVED_MANY, source) - served_instructions(SERVED_FEW, source)
+    return served / (SERVED_MANY - SERVED_FEW)
 
 
 def print_instructions() -> None:
@@ -187,8 +195,11 @@ def print_instructions() -> None:
         instructions("benchmarks.metrics", "--count-requests", str(each)) for each in (COUNTED_FEW, COUNTED_MANY)
     )
     counting = (many - few) / (COUNTED_MANY - COUNTED_FEW)
-    request = (served_instructions(SERVED_MANY) - served_instructions(SERVED_FEW)) / (SERVED_MANY - SERVED_FEW)
+    request = request_instructions()
     print(f"counting one Produce request: {counting:,.0f} instructions, {counting / request:.2%} of {request:,.0f}")
+    with uncounted_tree() as source:
+        bare = request_instructions(source)
+    print(f"a server without the lines that count: {bare:,.0f} instructions, counting adds {request / bare - 1:.2%}")
 
 
 def request_ns() -> float:

@@ -44,12 +44,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def tidemill(*flags: str) -> Iterator[Peer]:
-    """`tidemill serve` in a separate process, in an empty folder."""
+def tidemill(*flags: str, source: str | None = None) -> Iterator[Peer]:
+    """`tidemill serve` in a separate process, in an empty folder; from another source tree if one is given."""
     with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
         command = [sys.executable, "-m", "tidemill", "serve", "--data-dir", folder, "--kafka", "127.0.0.1:0"]
         command += ["--http", "none", "--grpc", "none", "--log-level", "error", *flags]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        variables = {**os.environ, **({"PYTHONPATH": source} if source else {})}
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
         try:
             assert child.stdout is not None
             ready = child.stdout.readline()

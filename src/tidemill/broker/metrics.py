@@ -13,6 +13,8 @@ from tidemill.supervision.supervisor import Supervisor
 TOPICS_MAX = 10_000
 """The most topics that are counted by name; further ones are counted together."""
 OTHER_TOPICS = "(other)"
+RECENT_MAX = 256
+"""Durations of one API that wait to be sorted into its histogram: many at once cost less than each alone."""
 KAFKA_CLIENTS, GRPC_CLIENTS, HTTP_CLIENTS = "kafka_client", "grpc_client", "http_client"
 BROKERS, COORDINATION = "broker", "coordination"
 """Partners of the network, as labels."""
@@ -23,17 +25,32 @@ PRODUCE, FETCH = "produce", "fetch"
 class ApiTraffic:
     """Requests of one API of one server: how many, how long, which errors."""
 
-    __slots__ = ("duration", "errors", "in_flight")
+    __slots__ = ("_duration", "_recent_s", "errors", "in_flight")
 
     def __init__(self) -> None:
-        self.duration = Histogram()
+        self._duration = Histogram()
+        self._recent_s: list[float] = []
         self.in_flight = 0
         """Calls that are being served, where the server counts them by API."""
         self.errors: dict[str, int] = {}
 
+    @property
+    def duration(self) -> Histogram:
+        """How long the requests took that were answered."""
+        if self._recent_s:
+            self._sort_in()
+        return self._duration
+
     def answered(self, seconds: float) -> None:
         """Count a request that was answered after so long."""
-        self.duration.add(seconds)
+        recent = self._recent_s
+        recent.append(seconds)
+        if len(recent) >= RECENT_MAX:
+            self._sort_in()
+
+    def _sort_in(self) -> None:
+        self._duration.add_all(self._recent_s)
+        self._recent_s.clear()
 
     def failed(self, error: str, count: int = 1) -> None:
         """Count an error in a response, by the name of its class."""

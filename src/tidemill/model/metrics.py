@@ -3,7 +3,7 @@
 A part of the broker counts in plain attributes. It makes these values only when metrics are scraped.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,6 +35,18 @@ class Histogram:
         self.total += value
         if value > self.largest:  # noqa: PLR1730 -- a third of the cost of max(), for every request
             self.largest = value
+
+    def add_all(self, values: list[float]) -> None:
+        """Count many values, which are sorted for that: it costs less than to look for the bounds of each."""
+        values.sort()
+        start = 0
+        for index, bound in enumerate(self.bounds):
+            end = bisect_right(values, bound, start)
+            self.counts[index] += end - start
+            start = end
+        self.counts[-1] += len(values) - start
+        self.total += sum(values)
+        self.largest = max(self.largest, values[-1])
 
     def add_equal(self, value: float, count: int) -> None:
         """Count a value so many times."""

@@ -479,7 +479,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.channel.traffic.bytes_out += size + 4
         slot.buffers = buffers
         slot.done = True
-        self._server.durations[slot.api.name].add(perf_counter() - slot.started)
+        self._server.traffic[slot.api.name].answered(perf_counter() - slot.started)
         if self._slots and self._slots[0] is slot:
             self._write_ready()
             if not self._ending:

@@ -7,7 +7,7 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.security.core.event_limiter import EventLimiter
 from tidemill.servers.kafka.api_table import ApiTable
 from tidemill.servers.kafka.loop_guard import LoopGuard
-from tidemill.servers.kafka.request_durations import RequestDurations
+from tidemill.servers.kafka.request_traffic import RequestTraffic
 
 Connection_contra = TypeVar("Connection_contra", contravariant=True)
 
@@ -18,7 +18,7 @@ class ConnectionHost(Protocol[Connection_contra]):
     broker: BrokerNode
     apis: ApiTable
     guard: LoopGuard
-    durations: RequestDurations
+    traffic: RequestTraffic
     closings: EventLimiter
     """Which closed connections are logged: clients can repeat what they are closed for without end."""
     scratch: memoryview

@@ -27,7 +27,7 @@ from tidemill.servers.kafka.handshakes import Handshakes, Opening
 from tidemill.servers.kafka.listener_metrics import ListenerMetrics
 from tidemill.servers.kafka.loop_guard import LoopGuard
 from tidemill.servers.kafka.newcomers import Newcomers
-from tidemill.servers.kafka.request_durations import RequestDurations
+from tidemill.servers.kafka.request_traffic import RequestTraffic
 from tidemill.wire.kafka.frames import FRAME_BYTES_EAGER, FRAME_BYTES_SPARING
 
 SERVER_NAME = "kafka"
@@ -60,7 +60,7 @@ class KafkaServer:
     """The listeners of a broker and their connections. Limits hold for all of them together."""
 
     broker: BrokerNode
-    durations: RequestDurations
+    traffic: RequestTraffic
     _connection_settings: ConnectionSettings
     _handshakes: Handshakes
     _limits: ConnectionLimits
@@ -100,7 +100,7 @@ class KafkaServer:
     def prepare(self, broker: BrokerNode) -> None:
         """Take the limits of this broker."""
         self.broker = broker
-        self.durations = RequestDurations(broker.metrics)
+        self.traffic = RequestTraffic(broker.metrics)
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._connections_max = connections_max(files, broker.settings.max_connections)
         if self._connections_max < broker.settings.max_connections:
