@@ -12,6 +12,7 @@ the records are delivered once more, with a lower count.
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 from typing import NamedTuple
 
 from tidemill.model.errors import InvalidRecordState, InvalidRequest
@@ -386,13 +387,13 @@ class SharePartition:
 
     def _advance(self) -> None:
         """Move the start over records that are done."""
-        head = self._records.head
-        if head is None or not head.is_final:
-            return
-        self._final -= head.size
-        self.start_offset = head.last + 1
-        self._records.drop_below(self.start_offset)
-        self._advance()
+        start = self.start_offset
+        for each in takewhile(lambda each: each.is_final, self._records):
+            self._final -= each.size
+            start = each.last + 1
+        if start > self.start_offset:
+            self.start_offset = start
+            self._records.drop_below(start)
 
 
 def _add(acquired: list[AcquiredRange], got: Iterable[AcquiredRange], batch_size: int) -> None:

@@ -96,6 +96,18 @@ def test_types_for_each_record_with_gaps() -> None:
     assert partition.next_offset() == 1
 
 
+def test_the_start_moves_over_very_many_ranges_at_once() -> None:
+    policy = DeliveryPolicy(locks_max=4_000)
+    partition = SharePartition(0)
+    partition.acquire("a", batches_of(0, 400), 0, 0, policy, records_max=4_000)
+    types = (AckType.ACCEPT, AckType.REJECT) * 1_999 + (AckType.ACCEPT,)
+    partition.commit(partition.settle("a", [AckBatch(1, 3_999, types)], 0, policy))
+    assert partition.start_offset == 0
+    acknowledge(partition, "a", 0, 0, AckType.ACCEPT)
+    assert partition.start_offset == 4_000
+    assert partition.has_room(POLICY)
+
+
 def test_nothing_changes_while_an_acknowledgement_is_on_its_way() -> None:
     partition = SharePartition(0)
     acquire_all(partition)
