@@ -1,122 +1,134 @@
-"""Which tests call which functions of the mutated modules, recorded in one run of the unchanged source.
+"""Which tests reach which statements of the mutated modules, recorded in one run of the unchanged source.
 
-A mutant needs only the tests that call its function. A function that also runs while modules are imported may have
-left its result in a table, so every test counts for it. What a fixture calls counts for all tests of its file,
-because the fixture may be shared.
+A mutant needs only the tests that reach its statement. A function that also runs while modules are imported may have
+left its result in a table, so it is mutated before the import, and all tests that reach its module count. What a
+fixture reaches counts for all tests of its file, because the fixture may be shared.
 """
 
 import json
-import sys
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from types import CodeType, FrameType
-from typing import Any
 
 import pytest
-from tests.mutants.mutations import MODULE
+from tests.mutants.marks import Marks, statement_key
+from tests.mutants.mutations import Mutation
+
+FAST_CPU_S = 0.05
+"""Faster tests are sorted by time alone. Slower ones are kept together by file, so that they share its fixtures."""
 
 
 @dataclass(slots=True)
 class Coverage:
-    """The result of a recorded run. Functions are named by `function_key`, tests by their node ids."""
+    """The result of a recorded run. Statements are named by `statement_key`, tests by their node ids."""
 
-    callers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    reached: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     imported: set[str] = field(default_factory=set)
     cpu_s: dict[str, float] = field(default_factory=dict)
     wall_s: dict[str, float] = field(default_factory=dict)
 
-    def tests_of(self, key: str) -> list[str] | None:
-        """The tests that call a function, the fastest first. None: any test may depend on it."""
-        if key in self.imported or not self.callers.get(key):
-            return None
-        return self.fastest_first(self.callers[key])
+    def tests_of(self, module: PurePosixPath, mutation: Mutation) -> set[str]:
+        """The tests that reach the statement of a mutation, or its scope if it has none."""
+        if mutation.position:
+            return self.reached.get(statement_key(module, mutation.scope, mutation.position), set())
+        return self._below(f"{module}::{mutation.scope}:" if mutation.scope else f"{module}::")
 
-    def fastest_first(self, tests: set[str]) -> list[str]:
-        return sorted(tests, key=lambda test: (self.cpu_s[test], test))
+    def is_imported(self, module: PurePosixPath, scope: str) -> bool:
+        """Whether a function runs while modules are imported."""
+        return any(key.startswith(f"{module}::{scope}:") for key in self.imported)
 
-    def tests_of_module(self, module: PurePosixPath) -> set[str]:
-        """The tests that call any function of a module."""
-        found = (tests for key, tests in self.callers.items() if key.startswith(f"{module}::"))
+    def in_order(self, tests: set[str], own_files: set[str]) -> list[str]:
+        """The fastest tests first, and those of a module's own files before others that take as long."""
+
+        def rank(test: str) -> tuple[float, str]:
+            return self.cpu_s[test] * (1 if file_of(test) in own_files else 4), test
+
+        fast = sorted((test for test in tests if self.cpu_s[test] < FAST_CPU_S), key=rank)
+        return [*fast, *by_file(sorted(tests.difference(fast), key=rank))]
+
+    def leave_out(self, test: str) -> None:
+        """Forget a test."""
+        del self.cpu_s[test], self.wall_s[test]
+        for tests in self.reached.values():
+            tests.discard(test)
+
+    def _below(self, prefix: str) -> set[str]:
+        found = (tests for key, tests in self.reached.items() if key.startswith(prefix))
         return set().union(*found)
 
     def save(self, place: Path) -> None:
-        callers = {key: sorted(tests) for key, tests in self.callers.items()}
-        place.write_text(json.dumps([callers, sorted(self.imported), self.cpu_s, self.wall_s]))
+        """Write it to a file."""
+        tests = list(self.cpu_s)
+        numbers = {test: number for number, test in enumerate(tests)}
+        reached = {key: sorted(numbers[test] for test in found) for key, found in self.reached.items()}
+        times = [[self.cpu_s[test], self.wall_s[test]] for test in tests]
+        place.write_text(json.dumps([tests, times, reached, sorted(self.imported)]))
 
     @classmethod
     def load(cls, place: Path) -> "Coverage":
-        callers, imported, cpu_s, wall_s = json.loads(place.read_text())
-        return cls({key: set(tests) for key, tests in callers.items()}, set(imported), cpu_s, wall_s)
+        """Read it from a file."""
+        tests, times, reached, imported = json.loads(place.read_text())
+        return cls(
+            {key: {tests[number] for number in numbers} for key, numbers in reached.items()},
+            set(imported),
+            {test: cpu_s for test, (cpu_s, _) in zip(tests, times, strict=True)},
+            {test: wall_s for test, (_, wall_s) in zip(tests, times, strict=True)},
+        )
 
 
-def function_key(module: PurePosixPath, function: str) -> str:
-    """The name of a function in `Coverage`, from the name that a mutation has."""
-    return f"{module}::{function}"
+def file_of(test: str) -> str:
+    """The file of a test."""
+    return test.partition("::")[0]
+
+
+def by_file(tests: Iterable[str]) -> list[str]:
+    """The tests of a file one after the other. The file of the first test is first."""
+    places: dict[str, int] = {}
+    tests = list(tests)
+    for test in tests:
+        places.setdefault(file_of(test), len(places))
+    return sorted(tests, key=lambda test: places[file_of(test)])
 
 
 class Recorder:
-    """A pytest plugin that records a `Coverage` of the sources in a folder."""
+    """A pytest plugin that records a `Coverage`."""
 
-    def __init__(self, source: Path) -> None:
-        self._source = f"{source}/"
-        self._seen: set[CodeType] = set()
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
         self._coverage = Coverage()
         self._tests_of_file: dict[str, set[str]] = defaultdict(set)
-        self._fixture_calls: dict[str, set[str]] = defaultdict(set)
-        self._start()
+        self._fixtures: dict[str, set[str]] = defaultdict(set)
 
     def save(self, place: Path) -> None:
-        for file, keys in self._fixture_calls.items():
+        """Write the coverage to a file."""
+        for file, keys in self._fixtures.items():
             for key in keys:
-                self._coverage.callers[key] |= self._tests_of_file[file]
+                self._coverage.reached[key] |= self._tests_of_file[file]
         self._coverage.save(place)
 
     @pytest.hookimpl
     def pytest_collection_finish(self) -> None:
-        self._coverage.imported |= self._called()
+        self._coverage.imported |= self._marks.seen()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         cpu, wall = time.process_time(), time.monotonic()
-        self._tests_of_file[_file(item)].add(item.nodeid)
+        file = file_of(item.nodeid)
+        self._tests_of_file[file].add(item.nodeid)
         try:
             return (yield)
         finally:
-            self._fixture_calls[_file(item)] |= self._called()
+            self._fixtures[file] |= self._marks.seen()
             self._coverage.cpu_s[item.nodeid] = time.process_time() - cpu
             self._coverage.wall_s[item.nodeid] = time.monotonic() - wall
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        self._fixture_calls[_file(item)] |= self._called()
-        self._start()  # a test before it may have ended the trace
+        self._fixtures[file_of(item.nodeid)] |= self._marks.seen()
         try:
             return (yield)
         finally:
-            for key in self._called():
-                self._coverage.callers[key].add(item.nodeid)
-
-    def _start(self) -> None:
-        threading.settrace(self._call)
-        sys.settrace(self._call)
-
-    def _call(self, frame: FrameType, _event: str, _argument: Any) -> None:
-        self._seen.add(frame.f_code)
-
-    def _called(self) -> set[str]:
-        """The functions that ran since the last question."""
-        seen, self._seen = self._seen, set()
-        return {self._key(code) for code in seen if code.co_filename.startswith(self._source)}
-
-    def _key(self, code: CodeType) -> str:
-        # A lambda or a comprehension belongs to the function around it.
-        name = code.co_qualname.replace(".<locals>", "").partition("<")[0].rstrip(".")
-        return function_key(PurePosixPath(code.co_filename.removeprefix(self._source)), name or MODULE)
-
-
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
+            for key in self._marks.seen():
+                self._coverage.reached[key].add(item.nodeid)

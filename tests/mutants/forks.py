@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 import pytest
 from tests.mutants import plugin
 from tests.mutants.coverage import Recorder
+from tests.mutants.marks import Marks
+from tests.mutants.targets import is_marked
 
 TIME_LIMIT_CODE = -1
 """The exit code of tests that took too long."""
@@ -93,13 +95,11 @@ def _test(request: Request) -> NoReturn:
     output = os.open(request.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(output, stream)
-    source = Path.cwd() / "src"
     plugins: list[Any] = [plugin.Bounds(request.limits), plugin.Choice(request.chosen)]
-    recorder = Recorder(source) if request.record else None
+    recorder = Recorder(Marks(Path.cwd() / "src", is_marked)) if request.record else None
     plugins += [recorder] if recorder else []
     code = int(pytest.main([*plugin.OPTIONS, f"--basetemp={request.scratch}/pytest", *request.files], plugins))
     if recorder:
-        sys.settrace(None)
         place = Path(request.record)
         recorder.save(place)
         place.with_suffix(".modules").write_text(json.dumps(_libraries()))

@@ -7,7 +7,7 @@ and by the statement before and after, never by a line number. An edit elsewhere
 import ast
 from collections.abc import Iterator
 from copy import copy, deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -48,10 +48,16 @@ SKIPPED_FIELDS = frozenset({"annotation", "returns", "decorator_list", "type_par
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One change of one statement; `start` and `end` are byte offsets in the source."""
+    """One change of one statement; `start` and `end` are byte offsets in the source.
+
+    `scope` is the outermost function around it, and `position` the line and column of its statement in there. A default
+    argument of that function has no such statement, because it is evaluated with the definition.
+    """
 
     line: int
     function: str
+    scope: str
+    position: tuple[int, int] | None
     before: str
     after: str
     start: int
@@ -62,6 +68,26 @@ class Mutation:
         """The source with this change."""
         data = source.encode()
         return (data[: self.start] + self.text.encode() + data[self.end :]).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What encloses a node; see `Mutation`."""
+
+    function: str = ""
+    scope: str = ""
+    position: tuple[int, int] | None = None
+
+    def of(self, node: ast.stmt | ast.match_case) -> "Surroundings":
+        """What encloses the parts of a statement."""
+        inside = self
+        if self.scope and isinstance(node, ast.stmt):
+            inside = replace(inside, position=(node.lineno, node.col_offset))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inside = replace(inside, function=f"{self.function}.{node.name}".lstrip("."))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not self.scope:
+            inside = replace(inside, scope=inside.function)
+        return inside
 
 
 def mutations(source: str) -> list[Mutation]:
@@ -80,21 +106,21 @@ class _Finder:
 
     def found(self) -> Iterator[Mutation]:
         for statement in self._tree.body:
-            yield from self._statement(statement, "")
+            yield from self._statement(statement, Surroundings())
 
-    def _statement(self, node: ast.stmt | ast.match_case, function: str) -> Iterator[Mutation]:
-        inside = function
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            inside = f"{function}.{node.name}".lstrip(".")
+    def _statement(self, node: ast.stmt | ast.match_case, around: Surroundings) -> Iterator[Mutation]:
+        inside = around.of(node)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             return
         if isinstance(node, ast.stmt):
-            for text in _statements(node, is_constructor=inside.endswith("__init__")):
+            for text in _statements(node, is_constructor=inside.function.endswith("__init__")):
                 yield self._mutation(node, node, text, text, inside)
         for name, child in _children(node):
             yield from self._part(name, child, node, inside)
 
-    def _part(self, name: str, child: ast.AST, node: ast.stmt | ast.match_case, inside: str) -> Iterator[Mutation]:
+    def _part(
+        self, name: str, child: ast.AST, node: ast.stmt | ast.match_case, inside: Surroundings
+    ) -> Iterator[Mutation]:
         match child:
             case ast.expr():
                 yield from self._expression(child, node, inside, is_condition=name in {"test", "guard"})
@@ -112,13 +138,13 @@ class _Finder:
             case _:
                 pass
 
-    def _defaults(self, node: ast.arguments, statement: ast.AST, function: str) -> Iterator[Mutation]:
+    def _defaults(self, node: ast.arguments, statement: ast.AST, inside: Surroundings) -> Iterator[Mutation]:
         for default in [*node.defaults, *node.kw_defaults]:
             if default is not None:
-                yield from self._expression(default, statement, function)
+                yield from self._expression(default, statement, inside)
 
     def _expression(
-        self, node: ast.expr, statement: ast.AST, function: str, *, is_condition: bool = False
+        self, node: ast.expr, statement: ast.AST, inside: Surroundings, *, is_condition: bool = False
     ) -> Iterator[Mutation]:
         if isinstance(node, ast.JoinedStr):  # before Python 3.12 the positions inside of an f-string are wrong
             return
@@ -127,32 +153,35 @@ class _Finder:
             changed.append(ast.UnaryOp(ast.Not(), node))
         for other in changed:
             text = f"({ast.unparse(other)})"
-            yield self._mutation(node, statement, text, _header(_replaced(statement, node, other)), function)
+            yield self._mutation(node, statement, text, _header(_replaced(statement, node, other)), inside)
         for name, child in _children(node):
             match child:
                 case ast.expr():
                     is_test = isinstance(node, ast.IfExp) and name == "test"
-                    yield from self._expression(child, statement, function, is_condition=is_test)
+                    yield from self._expression(child, statement, inside, is_condition=is_test)
                 case ast.keyword() if _is_unseen(child):
                     pass
                 case ast.keyword(value=value):
-                    yield from self._expression(value, statement, function)
+                    yield from self._expression(value, statement, inside)
                 case ast.arguments():
-                    yield from self._defaults(child, statement, function)
+                    yield from self._defaults(child, statement, inside)
                 case ast.comprehension():
-                    yield from self._expression(child.iter, statement, function)
+                    yield from self._expression(child.iter, statement, inside)
                     for condition in child.ifs:
-                        yield from self._expression(condition, statement, function, is_condition=True)
+                        yield from self._expression(condition, statement, inside, is_condition=True)
                 case _:
                     pass
 
-    def _mutation(self, node: ast.stmt | ast.expr, statement: ast.AST, text: str, after: str, inside: str) -> Mutation:
+    def _mutation(
+        self, node: ast.stmt | ast.expr, statement: ast.AST, text: str, after: str, inside: Surroundings
+    ) -> Mutation:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         start = self._starts[node.lineno - 1] + node.col_offset
         end = self._starts[node.end_lineno - 1] + node.end_col_offset
         before, after = _shortened(_header(statement), after)
-        return Mutation(node.lineno, inside or MODULE, before, after, start, end, text)
+        function = inside.function or MODULE
+        return Mutation(node.lineno, function, inside.scope, inside.position, before, after, start, end, text)
 
 
 def _shortened(before: str, after: str) -> tuple[str, str]:

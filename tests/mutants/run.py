@@ -3,9 +3,11 @@
     python -m tests.mutants.run [--seed N] [--count 160] [--only PREFIX] [--goal 95] [--json]
 
 The mutants are made and tested in a temporary copy of the work tree, so the tree can be edited during a run. The tests
-of a package run once on the unchanged source, to record which test calls which function. Then a mutant needs only the
-tests that call its function, or all tests of its package if it is outside of a function or if no test calls it. A
-mutant is killed when a test fails or exceeds its time limit. Mutants that change nothing a caller can see are named in
+of a package run once on the unchanged source, to record which test reaches which statement; `.mutants_cache` keeps the
+result. A mutant in a function needs only the tests that reach its statement, the fastest first. They run in a fork of a
+process that has imported everything, with the one function exchanged. A mutant outside of functions is imported again,
+for all tests of its package. A mutant is killed when a test fails or exceeds its time limit, and when that test passes
+without it. A mutant that no test reaches survives. Mutants that change nothing a caller can see are named in
 `equivalent.txt`. The process of SQL queries is isolated and imports the installed package, so `query_engine` must not
 be edited during a run.
 """
@@ -89,15 +91,15 @@ def run(chosen: list[Mutant], equivalent: Iterable[str], seed: int, *, quiet: bo
                 report.equivalent += 1
                 continue
             began = time.monotonic()
-            killed, timed_out = tree.kills(mutant)
-            report.killed += killed
-            report.timed_out += timed_out
-            if not killed:
+            verdict = tree.kills(mutant)
+            report.killed += verdict.killed
+            report.timed_out += verdict.timed_out
+            if not verdict.killed:
                 report.survivors.append(str(mutant))
             if not quiet:
                 seconds = time.monotonic() - began
                 print(f"{number}/{len(chosen)} killed {report.killed} ({seconds:.0f} s)", file=sys.stderr, flush=True)
-                if not killed:
+                if not verdict.killed:
                     print(mutant, flush=True)
         tree.close()
     return report

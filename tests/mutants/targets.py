@@ -46,6 +46,11 @@ def is_target(module: PurePosixPath) -> bool:
     return "core" in folders or folders[0] in {"records", "wire"} or folders[:2] == ("client", "parallel")
 
 
+def is_marked(module: PurePosixPath) -> bool:
+    """Whether the statements of a module can be marked: those of compiled functions cannot."""
+    return is_target(module) and str(module.parent) != KERNELS
+
+
 def package_tests(module: PurePosixPath) -> tuple[str, ...]:
     """Files and folders with the tests of a module's package."""
     folders = module.parts[1:-1]

@@ -159,3 +159,22 @@ def test_a_long_statement_is_named_by_the_part_around_the_difference() -> None:
     [found] = mutations(f"x = [{names}, a < b, {names}]")
     assert found.before == "... name_36, name_37, name_38, name_39, a < b, name_00, name_01, name_02, name_03, ..."
     assert found.after == found.before.replace("<", "<=")
+
+
+def test_a_mutation_knows_its_outermost_function_and_its_statement_in_there() -> None:
+    source = """
+class Store:
+    limit = 1
+    def read(self, most=2):
+        def part(least=3):
+            return 4
+        return part
+"""
+    assert [(found.after.strip(), found.scope, found.position) for found in mutations(source)] == [
+        ("limit = 2", "", None),
+        ("def read(self, most=3):", "Store.read", None),
+        ("def part(least=4):", "Store.read", (5, 8)),
+        ("return None", "Store.read", (6, 12)),
+        ("return 5", "Store.read", (6, 12)),
+        ("return None", "Store.read", (7, 8)),
+    ]
