@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from tests.support.replicated_timelines import JournalWorld
 
+from tidemill.timelines.clock import Clock
+from tidemill.timelines.consumer import ConsumerTerms, Granted
 from tidemill.timelines.core import backlog, errors
 from tidemill.timelines.core.backlog import EMPTY, WINDOWS_MS, Backlog
 from tidemill.timelines.core.lease import (
@@ -43,7 +46,9 @@ from tidemill.timelines.core.message import (
     selected,
     status_of,
 )
+from tidemill.timelines.core.message_queue import LeaseOrder
 from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, Purge, TimelineSettings, TimelineState
+from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.measured_store import MeasuredTimelineStore
 from tidemill.timelines.memory import MemoryTimelineStore
@@ -662,3 +667,40 @@ def _any_command(draw: random.Random, message: TimedMessage, now_ms: int) -> Com
         Move(message.id, later, draw.choice(["", "", "other"])),
     ]
     return draw.choice(choices)
+
+
+@pytest.mark.parametrize("order", list(LeaseOrder))
+async def test_a_consumer_gets_due_messages_in_the_order_that_it_asked_for(opening: Opening, order: LeaseOrder) -> None:
+    """Two messages had a lease that ended after all others were due: one by its time, one by a release."""
+    async with opening() as opened:
+        await opened.govern(Create("line"))
+        await opened.govern(MakeReady("line"))
+        now_ms = time.time_ns() // 1_000_000
+        await opened.schedule("line", [new(f"m{at:02}", now_ms - 9_000 + at) for at in range(30)])
+        await leased(opened, "m03", now_ms - 5_000, lease_ms=2_000)
+        released = await leased(opened, "m01", now_ms - 4_000)
+        assert await opened.settle(
+            "line", [Release(released.seq, released.token, now_ms - 2_000)], now_ms=now_ms - 3_500
+        ) == [CommandOutcome.DONE]
+        dispatcher, got, all_there = Dispatcher(opened, Clock(), random.Random(7)), list[str](), asyncio.Event()
+
+        def push(granted: Sequence[Granted]) -> None:
+            got.extend(one.message.id for one in granted)
+            if len(got) == 30:
+                all_there.set()
+
+        await dispatcher.open()
+        dispatcher.guard.store_drift(0)  # a store of this suite may have a clock of its own
+        dispatcher.guard.check()
+        dispatcher.attach("line", ConsumerTerms("w", in_process=True, order=order), push=push, end=lambda _: None)
+        await asyncio.wait_for(all_there.wait(), 30)
+        await dispatcher.close()
+    by_due = [f"m{at:02}" for at in range(30)]
+    if order is LeaseOrder.DUE:
+        assert got == by_due
+    elif order is LeaseOrder.LEASE_END:
+        assert got == [*(name for name in by_due if name not in {"m01", "m03"}), "m03", "m01"]
+    else:
+        assert sorted(got) == by_due
+        assert got != by_due
+        assert got[-2:] != ["m03", "m01"]

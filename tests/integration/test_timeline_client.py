@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import grpc
 import pytest
+from tests.support.waiting import eventually, eventually_async
 
 from tidemill import Message, Timeline
 from tidemill.client.kafka.errors import InvalidClientOption
@@ -486,6 +487,100 @@ def test_numbers_that_the_schema_does_not_have_change_nothing(
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "must be complete, release or extend" in caught.value.details()
     assert timeline.count() == 1
+
+
+def test_a_worker_says_that_it_is_busy_and_keeps_its_leases(timeline: Timeline) -> None:
+    timeline.schedule([Message(b"first", time.time())])
+    with ThreadPoolExecutor() as pool:
+        work = timeline.work(consumer_id="w", idle_ms=20_000)
+        first = next(work)
+        assert not first.worker.is_busy
+        first.worker.busy()
+        first.worker.busy()
+        first.extend(ms=60_000)
+        timeline.schedule([Message(b"second", time.time())])
+        waiting = pool.submit(next, work)
+        with pytest.raises(TimeoutError):
+            waiting.result(1.5)
+        first.complete()
+        first.worker.ready()
+        second = waiting.result(20)
+        assert second.body == b"second"
+        assert not second.worker.is_busy
+        second.complete()
+        work.close()
+
+
+async def test_a_busy_worker_stays_busy_when_it_connects_again() -> None:
+    with Broker(process=True) as own:
+        async with AsyncTimeline(own.grpc, "busy") as busy:
+            await busy.create()
+            await busy.schedule([Message(b"first", time.time())])
+            work = busy.work(consumer_id="w", idle_ms=20_000)
+            lease = await anext(work)
+            await lease.worker.busy()
+            await lease.complete()
+            await asyncio.to_thread(own.kill)
+            await asyncio.to_thread(own.restart)
+            await busy.schedule([Message(b"second", time.time())])
+            waiting = asyncio.ensure_future(anext(work))
+
+            async def is_connected() -> bool:
+                return (await busy.describe()).consumers == 1
+
+            await eventually_async(is_connected)
+            done, _ = await asyncio.wait([waiting], timeout=1)
+            assert not done
+            await lease.worker.ready()
+            assert (await asyncio.wait_for(waiting, 20)).body == b"second"
+            await work.aclose()
+
+
+def test_the_load_of_the_timeline_comes_with_the_leases(timeline: Timeline) -> None:
+    timeline.schedule([Message(b"x", time.time()) for _ in range(200)])
+    ends_s = time.monotonic() + 20
+    for lease in timeline.work(consumer_id="w", max_in_flight=1, idle_ms=20_000):
+        load = lease.timeline_load
+        assert load == lease.worker.load
+        if load is not None and 0 < load.available < 200 and load.late_ms > 0:
+            break
+        time.sleep(0.05)
+        lease.complete()
+        assert time.monotonic() < ends_s
+    else:
+        raise AssertionError("no load has arrived")
+    assert load.available_max == 100_000
+    assert load.arrivals_per_second >= 0
+
+
+@pytest.mark.parametrize(("order", "expected"), [("due", b"0123456789"), ("lease-end", b"1234567890")])
+def test_a_worker_asks_for_an_order(timeline: Timeline, order: Any, expected: bytes) -> None:
+    now_s = time.time() - 60
+    timeline.schedule([Message(b"%d" % number, now_s + number) for number in range(10)])
+    for lease in timeline.work(consumer_id="first", max_in_flight=1, idle_ms=20_000):
+        assert lease.body == b"0"
+        lease.worker.busy()
+        lease.release()
+        break
+    eventually(lambda: timeline.count("available") == 10 and timeline.describe().consumers == 0)
+    got = []
+    for lease in timeline.work(consumer_id="second", order=order, idle_ms=20_000):
+        got.append(lease.body)
+        lease.complete()
+        if len(got) == 10:
+            break
+    assert b"".join(got) == expected
+
+
+def test_an_order_that_does_not_exist_is_refused(broker: Broker, timeline: Timeline) -> None:
+    with pytest.raises(errors.TimelineError, match="use lease-end, due, random"):
+        next(timeline.work(order=cast("Any", "newest")))
+    greeting = wire.HandshakeRequest(role=wire.ROLE_CONSUMER, timeline=timeline.name, id="w", order=cast("Any", 9))
+    with grpc.insecure_channel(broker.grpc) as channel:
+        stub = service.TimelineServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Handshake(greeting, timeout=10)
+    assert cast("Any", caught.value).code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_busy_consumer_is_left_alone_until_it_is_ready(broker: Broker, timeline: Timeline) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 COMPLETIONS_MAX = 1_000
 
 
+class LeaseOrderChoice(StrEnum):
+    """The values of `--order`."""
+
+    LEASE_END = "lease-end"
+    DUE = "due"
+    RANDOM = "random"
+
+
 def work(
     name: Name,
     consumer_id: Annotated[str | None, typer.Option("--consumer-id", help="Id of this consumer.")] = None,
@@ -37,6 +46,9 @@ def work(
     lease_ms: Annotated[
         int, typer.Option("--lease-ms", min=0, help="Length of a lease. 0: the timeline's default.")
     ] = 0,
+    order: Annotated[
+        LeaseOrderChoice, typer.Option("--order", help="Which of several due messages come first; see the examples.")
+    ] = LeaseOrderChoice.LEASE_END,
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="Stop after this many messages. 0: never.")] = 0,
     idle: Annotated[str | None, typer.Option("--idle", help="Stop after this time without a message: 5s.")] = None,
     address: Address = DEFAULT_ADDRESS,
@@ -46,6 +58,10 @@ def work(
     """Lease messages when they become due, print them with their lateness, and complete them.
 
     Example: tidemill timeline work reminders
+
+    Example: tidemill timeline work reminders --order due    (a message that was leased before keeps its place)
+
+    Orders: lease-end, as messages became available, by due time or end of the last lease; due, by due time; random.
     """
     from tidemill.client.timelines import AsyncTimeline
 
@@ -63,7 +79,12 @@ def work(
         ) as timeline:
             await timeline.describe()
             leases = timeline.work(
-                consumer_id=consumer_id, rack=rack, max_in_flight=max_in_flight, lease_ms=lease_ms, idle_ms=idle_ms
+                consumer_id=consumer_id,
+                rack=rack,
+                max_in_flight=max_in_flight,
+                lease_ms=lease_ms,
+                idle_ms=idle_ms,
+                order=order.value,
             )
             async for lease in leases:
                 _show(lease, as_json=as_json)

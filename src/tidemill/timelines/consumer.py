@@ -15,6 +15,7 @@ from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.core.dealer import DealtConsumer
 from tidemill.timelines.core.lease import LeaseGrant
 from tidemill.timelines.core.message import TimedMessage
+from tidemill.timelines.core.message_queue import LeaseOrder
 
 IN_FLIGHT_MAX = 10_000
 SILENCE_MS_MAX = 5_000
@@ -43,6 +44,8 @@ class ConsumerTerms:
     """Part of this broker: never silent, and needs no pings."""
     holds_back: bool = False
     """The consumer delivers no message before its due time, even if it arrives early."""
+    order: LeaseOrder = LeaseOrder.LEASE_END
+    """Which of several due messages it gets first."""
 
 
 class TimelineConsumer:

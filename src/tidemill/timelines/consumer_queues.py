@@ -1,14 +1,15 @@
 """The consumers of one timeline, and a queue of ripe messages for each of them.
 
-A ripe message is in the queue of its bucket's primary consumer. A consumer with capacity takes from the front of its
-own queue. When that is empty, it helps the consumers that it backs up, from the far end of their queues. Messages that
-no consumer may take now wait in `_unowned` for the next deal. When the deal changes, everything is queued again.
+A ripe message is in the queue of its bucket's primary consumer. A consumer with capacity takes from its own queue, in
+the order that it asked for (`core/message_queue.py`). When that is empty, it helps the consumers that it backs up, from
+the far end of their queues, and takes what busy consumers have in theirs. Messages that no consumer may take now wait
+in `_unowned` for the next deal. When the deal changes, everything is queued again.
 
 When several brokers serve the timeline, only buckets of consumers that are connected here are queued here. A message of
 another broker's consumer is released, unless it is late by `HELP_AFTER_MS` and one of ours backs its bucket up.
 
-A consumer that made no progress for a whole window (busy, silent, or full) is excluded from the next deals until it
-makes progress again. Otherwise its messages would wait for it without end.
+A consumer that is busy when a window begins, or made no progress for a whole window (silent, or full), is excluded
+from the deals until it makes progress again. Otherwise its messages would wait for it without end.
 """
 
 from collections import deque
@@ -19,6 +20,7 @@ from itertools import islice
 from tidemill.timelines.consumer import TimelineConsumer
 from tidemill.timelines.core.buckets import BUCKETS
 from tidemill.timelines.core.message import TimedMessage
+from tidemill.timelines.core.message_queue import Draw, LeaseOrder, MessageQueue, new_queue
 from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, ConsumerPlace, Ranges, SharedWindows
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.core.windows import Windows
@@ -30,14 +32,15 @@ HELP_LOOKS_MAX = 16
 class ConsumerQueues:
     """The consumers of one timeline and their queues."""
 
-    def __init__(self, name: str, settings: TimelineSettings, registry: SharedConsumers | None) -> None:
+    def __init__(self, name: str, settings: TimelineSettings, registry: SharedConsumers | None, draw: Draw) -> None:
         self.consumers: dict[str, TimelineConsumer] = {}
         self.queued = 0
         self.queued_bytes = 0
         self._agreed = None if registry is None else _shared_windows(name, settings, registry)
         self._windows = self._agreed or Windows(settings.window_ms, dealer=settings.dealer)
         self._window_ms = settings.window_ms
-        self._queues: dict[str, deque[TimedMessage]] = {}
+        self._draw = draw
+        self._queues: dict[str, MessageQueue] = {}
         self._unowned: deque[TimedMessage] = deque()
         self._foreign: list[TimedMessage] = []
 
@@ -87,14 +90,16 @@ class ConsumerQueues:
     def turn(self, now_ms: int) -> None:
         """Advance to the window of `now_ms`; exclude stalled consumers, and include those that make progress again."""
         changed = False
+        before_ms = min(now_ms, self.ends_ms - 1)  # in the window that ends, so that it counts in the one that begins
         for consumer in self.consumers.values():
-            stalled = consumer.silent(now_ms) or now_ms - consumer.moved_ms > self._window_ms
+            is_idle = now_ms - consumer.moved_ms > self._window_ms
+            stalled = consumer.busy or consumer.silent(now_ms) or is_idle
             if stalled and consumer.dealt_in and self._windows.others(consumer.id):
                 consumer.dealt_in, changed = False, True
-                self._windows.leave(consumer.id, now_ms)
+                self._windows.leave(consumer.id, before_ms)
             elif not stalled and not consumer.dealt_in:
                 consumer.dealt_in, changed = True, True
-                self._windows.join(consumer.member, now_ms)
+                self._windows.join(consumer.member, before_ms)
         if self._windows.turn(now_ms) or changed:
             self._requeue(now_ms)
         self._windows.prepare()
@@ -117,10 +122,15 @@ class ConsumerQueues:
                 return
         if owner is None:
             self._unowned.append(message)
-        elif (queue := self._queues.get(owner)) is not None:
-            queue.append(message)
         else:
-            self._queues[owner] = deque([message])
+            queue = self._queues.get(owner)
+            if queue is None:
+                queue = self._queues[owner] = self._new_queue(owner)
+            queue.add(message)
+
+    def _new_queue(self, owner: str) -> MessageQueue:
+        consumer = self.consumers.get(owner)
+        return new_queue(LeaseOrder.LEASE_END if consumer is None else consumer.terms.order, self._draw)
 
     def _give_away(self, message: TimedMessage) -> None:
         self.queued -= 1
@@ -132,11 +142,26 @@ class ConsumerQueues:
         for message in waiting:
             self._place(message, now_ms)
 
+    def _all(self) -> Iterator[Iterable[TimedMessage]]:
+        yield from self._queues.values()
+        yield self._unowned
+
     def _drain(self) -> list[TimedMessage]:
-        waiting = [message for queue in (*self._queues.values(), self._unowned) for message in queue]
+        waiting = [message for queue in self._all() for message in queue]
         self._queues.clear()
         self._unowned.clear()
         return waiting
+
+    def oldest_ms(self) -> int | None:
+        """Since when one of the queued messages is available, about the first of them."""
+        heads = (next(iter(queue), None) for queue in self._all())
+        return min((message.due_ms for message in heads if message is not None), default=None)
+
+    def share_here(self) -> float:
+        """The part of the buckets whose consumers are connected here."""
+        if self._agreed is None:
+            return 1.0
+        return sum(share for name, share in self.shares().items() if name in self.consumers)
 
     def give_up(self) -> list[TimedMessage]:
         """Take everything out of the queues."""
@@ -151,7 +176,7 @@ class ConsumerQueues:
         for consumer in ready:
             queue = self._queues.get(consumer.id, ())
             count = min(consumer.capacity(), len(queue), limit - len(pairs))
-            pairs.extend((consumer, self._queues[consumer.id].popleft()) for _ in range(count))
+            pairs.extend((consumer, self._queues[consumer.id].take()) for _ in range(count))
             consumer.reserved += count
         for consumer in ready:
             helped = list(islice(self._help(consumer), min(consumer.capacity(), limit - len(pairs))))
@@ -162,16 +187,20 @@ class ConsumerQueues:
         return pairs
 
     def _help(self, consumer: TimelineConsumer) -> Iterator[TimedMessage]:
+        busy = {name for name in self._queues if (one := self.consumers.get(name)) is not None and one.busy}
+
+        def is_mine(message: TimedMessage) -> bool:
+            return consumer.id in self._windows.candidates(message.bucket)
+
         for owner, queue in self._queues.items():
             while owner != consumer.id and queue:
-                looks = range(len(queue) - 1, max(-1, len(queue) - 1 - HELP_LOOKS_MAX), -1)
-                mine = (at for at in looks if consumer.id in self._windows.candidates(queue[at].bucket))
-                found = next(mine, None)
+                if owner in busy:
+                    yield queue.take()
+                    continue
+                found = queue.take_last(is_mine, HELP_LOOKS_MAX)
                 if found is None:
                     break
-                message = queue[found]
-                del queue[found]
-                yield message
+                yield found
 
 
 def _shared_windows(name: str, settings: TimelineSettings, registry: SharedConsumers) -> SharedWindows:

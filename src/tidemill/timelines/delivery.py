@@ -18,6 +18,7 @@ part of the store after the frontier. Otherwise only the next rescan would find 
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -27,13 +28,16 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.consumer_queues import ConsumerQueues
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, Complete, Extend, LeaseGrant, Release
-from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage
+from tidemill.timelines.core.load import AVAILABLE_MAX
+from tidemill.timelines.core.message import MessageStatus, NewMessage, Scheduled, Selection, TimedMessage
+from tidemill.timelines.core.message_queue import Draw
 from tidemill.timelines.core.shared_windows import ConsumerPlace
 from tidemill.timelines.core.timeline import TimelineSettings
 from tidemill.timelines.dead_letter_queue import DeadLetterQueue, MoveDeadLetters
 from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.interface import SharedConsumers, TimelineStore
 from tidemill.timelines.leases import Held, LeaseTable
+from tidemill.timelines.load_reader import LoadReader
 from tidemill.timelines.prefetch import Prefetch
 from tidemill.timelines.prefetcher import Prefetcher
 from tidemill.timelines.push_timer import PushTimer
@@ -70,10 +74,11 @@ class TimelineDelivery:
         shared: bool,
         registry: SharedConsumers | None,
         move_dead: MoveDeadLetters,
+        draw: Draw,
     ) -> None:
         self.name = name
         self.settings = settings
-        self.queues = ConsumerQueues(name, settings, registry)
+        self.queues = ConsumerQueues(name, settings, registry, draw)
         self._store = store
         self._clock = clock
         self._guard = guard
@@ -85,6 +90,7 @@ class TimelineDelivery:
         self._prefetch = Prefetch(early_ms=EARLY_MS, gather_ms=GATHER_MS)
         self._push_timer = PushTimer(clock, self._pushed)
         self._moving: dict[int, int] = {}
+        self.load = LoadReader(clock, self._count_available, self.queues.oldest_ms, self.queues.share_here)
         self._feed = Prefetcher(
             name, store, clock, guard, self._prefetch, shared=shared, skip=self._in_hand, fed=self._wakeup.notify
         )
@@ -95,6 +101,7 @@ class TimelineDelivery:
             supervisor.keep("timeline delivery", self._deal, about=name),
             supervisor.keep("timeline feed", self._feed.run, about=name),
             supervisor.keep("timeline dead letters", self._dead_letters.run, about=name),
+            supervisor.keep("timeline load", self.load.run, about=name),
         ]
 
     async def close(self) -> None:
@@ -110,6 +117,7 @@ class TimelineDelivery:
         if not self._feed.wants_bodies:
             self._feed.wanted = self._feed.wants_bodies = True
             self._feed.start_over()
+        self._want_load()
         self._dealt()
 
     def leave(self, consumer: TimelineConsumer) -> None:
@@ -121,7 +129,16 @@ class TimelineDelivery:
             self._feed.wants_bodies = False
             self._feed.wanted = self.settings.max_attempts > 0
             self._feed.start_over()
+        self._want_load()
         self._dealt()
+
+    def _want_load(self) -> None:
+        self.load.want(wanted=not all(one.terms.in_process for one in self.queues.consumers.values()))
+
+    async def _count_available(self) -> int:
+        now_ms, available = self._clock.now_ms(), Selection(status=MessageStatus.AVAILABLE)
+        tally = partial(self._store.tally, self.name, available, now_ms=now_ms, bar_max=AVAILABLE_MAX)
+        return sum(await self._guard.ask_store(tally, reads=True))
 
     def update_places(self, places: Iterable[ConsumerPlace]) -> None:
         """Consumers of other brokers joined or left, or all brokers know ours."""
@@ -307,6 +324,7 @@ class TimelineDelivery:
             self._return(granted)
             return
         self._stats.delivered(granted, now_ms)
+        self.load.pushed(granted, now_ms)
         try:
             consumer.push(granted)
         except Exception as error:  # noqa: BLE001 - one consumer must not stop the delivery to the others

@@ -41,6 +41,7 @@ from tidemill.timelines.core.lease import (
     check_commands,
     error_of,
 )
+from tidemill.timelines.core.load import TimelineLoad
 from tidemill.timelines.core.message import (
     BATCH_MESSAGES_MAX,
     COUNT_MAX,
@@ -356,6 +357,11 @@ class Dispatcher:
         self.timeline(name)
         return await self._future.histogram(name, future_selection(start_ms, end_ms, status), bars)
 
+    def load(self, name: str) -> TimelineLoad | None:
+        """The load of a timeline that has consumers here; None before it was measured."""
+        delivery = self._deliveries.get(name)
+        return None if delivery is None else delivery.load.newest
+
     async def backlog(self) -> BacklogCount | None:
         """The available, leased and waiting messages of all timelines, some seconds old (`backlog.py`)."""
         return await self._backlog.read()
@@ -424,6 +430,8 @@ class Dispatcher:
 
     def ready(self, name: str, consumer: TimelineConsumer, *, busy: bool) -> None:
         """A consumer reports whether it can take more."""
+        if consumer.busy == busy:
+            return
         consumer.busy = busy
         delivery = self._deliveries.get(name)
         if delivery is not None:
@@ -444,6 +452,7 @@ class Dispatcher:
                 shared=self._shared,
                 registry=self._registry,
                 move_dead=lambda dead: self._dead_letters.move(timeline, stats, dead),
+                draw=self._rng.randrange,
             )
             self._update_places(timeline.name, delivery)
         return delivery

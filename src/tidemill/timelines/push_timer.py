@@ -13,6 +13,7 @@ from itertools import count
 
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Granted, TimelineConsumer
+from tidemill.timelines.core.message_queue import LeaseOrder
 
 TIMER_S_MIN = 0.001
 """The resolution of event loops; anything less would spin."""
@@ -39,6 +40,8 @@ class PushTimer:
     def add(self, consumer: TimelineConsumer, granted: Granted) -> None:
         """Hold the lease until its message is due; `flush` sends what is due already."""
         send_ms = granted.message.due_ms - consumer.lead_ms
+        if consumer.terms.order is not LeaseOrder.LEASE_END and send_ms <= self._clock.due_ms():
+            send_ms = 0  # due already: in the order in which the consumer gets them
         heapq.heappush(self._heap, (send_ms, next(self._order), consumer, granted))
 
     def flush(self) -> None:

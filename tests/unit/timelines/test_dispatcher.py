@@ -102,6 +102,74 @@ async def test_a_busy_consumer_gets_nothing_until_it_is_ready() -> None:
         await fleet.until(lambda: len(fleet.received) == 1, 1)
 
 
+async def test_what_is_queued_for_a_busy_consumer_goes_to_a_ready_one_at_once() -> None:
+    """Both are in one rack, so neither backs up the other."""
+    async with virtual_fleet(settings=TimelineSettings(window_ms=60_000)) as fleet:
+        busy, ready = fleet.consumer(id="busy"), fleet.consumer(id="ready")
+        await fleet.schedule(*([fleet.now_ms() + 61_000] * 40))
+        await fleet.until(lambda: len(fleet.received) == 40)
+        assert {one.consumer for one in fleet.received} == {"busy", "ready"}, "both are dealt in"
+        held = dict(busy.held)
+        fleet.dispatcher.ready("line", busy, busy=True)
+        fleet.received.clear()
+        await fleet.schedule(*([fleet.now_ms()] * 40))
+        await fleet.until(lambda: len(fleet.received) == 40, 1)
+        assert {one.consumer for one in fleet.received} == {"ready"}
+        assert busy.held == held, "a busy consumer keeps its leases"
+        commands = [Extend(seq, token, fleet.now_ms() + 60_000) for seq, token in held.items()]
+        assert set(await fleet.dispatcher.settle("line", commands)) == {CommandOutcome.DONE}
+        done = [Complete(seq, token) for seq, token in held.items()]
+        assert set(await fleet.dispatcher.settle("line", done)) == {CommandOutcome.DONE}
+        assert ready.capacity() > 0
+
+
+async def test_the_buckets_of_a_busy_consumer_are_dealt_to_others_in_the_next_window_and_come_back() -> None:
+    async with virtual_fleet(settings=TimelineSettings(window_ms=5_000)) as fleet:
+        busy = fleet.consumer(id="busy")
+        fleet.consumer(id="ready")
+        await asyncio.sleep(6)
+        assert fleet.dispatcher.shares("line").keys() == {"busy", "ready"}
+        fleet.dispatcher.ready("line", busy, busy=True)
+        await asyncio.sleep(5)
+        assert fleet.dispatcher.shares("line").keys() == {"ready"}
+        fleet.dispatcher.ready("line", busy, busy=False)
+        await asyncio.sleep(10)
+        assert fleet.dispatcher.shares("line").keys() == {"busy", "ready"}
+
+
+async def test_when_all_consumers_are_busy_messages_wait_for_the_first_that_is_ready() -> None:
+    async with virtual_fleet(settings=TimelineSettings(window_ms=1_000)) as fleet:
+        consumers = [fleet.consumer(id=f"w{number}") for number in range(3)]
+        for consumer in consumers:
+            fleet.dispatcher.ready("line", consumer, busy=True)
+        await fleet.schedule(*([fleet.now_ms()] * 30))
+        await asyncio.sleep(10)
+        assert not fleet.received
+        fleet.dispatcher.ready("line", consumers[1], busy=False)
+        await fleet.until(lambda: len(fleet.received) == 30, 3)
+        assert {one.consumer for one in fleet.received} == {"w1"}
+
+
+async def test_consumers_learn_what_waits_for_them() -> None:
+    async with virtual_fleet() as fleet:
+        assert fleet.dispatcher.load("line") is None
+        consumer = fleet.consumer(max_in_flight=1)
+        await asyncio.sleep(2)
+        quiet = fleet.dispatcher.load("line")
+        assert quiet is not None
+        assert (quiet.available, quiet.arrivals_per_s, quiet.late_ms) == (0, 0, 0)
+        await fleet.schedule(*(fleet.now_ms() + 10 * number for number in range(1_000)))
+        await asyncio.sleep(8)
+        spike = fleet.dispatcher.load("line")
+        assert spike is not None
+        assert 700 <= spike.available <= 800
+        assert 70 <= spike.arrivals_per_s <= 110
+        assert 6_500 <= spike.late_ms <= 8_100, "the oldest message waits since the first second"
+        fleet.dispatcher.detach("line", consumer)
+        await asyncio.sleep(2)
+        assert fleet.dispatcher.load("line") is None
+
+
 async def test_a_consumer_that_does_not_answer_gets_nothing_more() -> None:
     async with virtual_fleet() as fleet:
         fleet.consumer(id="stopped")

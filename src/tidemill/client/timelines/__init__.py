@@ -4,11 +4,13 @@ from tidemill.client.timelines.aio import AsyncTimeline, Bar, Latency, Stored, T
 from tidemill.client.timelines.lease import AsyncLease, Lease
 from tidemill.client.timelines.message import Due, Message, ScheduledId
 from tidemill.client.timelines.sync import Timeline
-from tidemill.client.timelines.worker import ClockState
+from tidemill.client.timelines.worker import ClockState, TimelineLoad
+from tidemill.client.timelines.worker_handle import AsyncWorkerHandle, WorkerHandle
 
 __all__ = [
     "AsyncLease",
     "AsyncTimeline",
+    "AsyncWorkerHandle",
     "Bar",
     "ClockState",
     "Due",
@@ -19,4 +21,6 @@ __all__ = [
     "Stored",
     "Timeline",
     "TimelineDescription",
+    "TimelineLoad",
+    "WorkerHandle",
 ]

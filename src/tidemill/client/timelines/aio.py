@@ -37,6 +37,14 @@ STATUSES = {
 STATUS_NAMES = {value: name or "any" for name, value in STATUSES.items()}
 
 
+LeaseOrderName = Literal["lease-end", "due", "random"]
+LEASE_ORDERS: dict[str, wire.LeaseOrder] = {
+    "lease-end": wire.LEASE_ORDER_LEASE_END,
+    "due": wire.LEASE_ORDER_DUE,
+    "random": wire.LEASE_ORDER_RANDOM,
+}
+
+
 class SettingKeywords(TypedDict, total=False):
     """The settings of a timeline; the broker checks the values."""
 
@@ -246,12 +254,15 @@ class AsyncTimeline:
         lease_ms: int = 0,
         idle_ms: int | None = None,
         on_clock: OnClock | None = None,
+        order: LeaseOrderName = "lease-end",
     ) -> AsyncGenerator[AsyncLease, None]:
         """Lease messages as they fall due, until the timeline is closed, or until none arrived for `idle_ms`.
 
         `on_clock` is called with the reasons when the broker's clock gets in doubt, and when it is trusted again.
+        `order` says which of several due messages come first: "lease-end", as they became available; "due", by their
+        due times, also those that were leased before; or "random".
         """
-        worker = self.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock)
+        worker = self.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock, order)
         try:
             while arrived := await worker.arrivals(idle_ms):
                 while arrived:
@@ -267,9 +278,12 @@ class AsyncTimeline:
         max_in_flight: int,
         lease_ms: int,
         on_clock: OnClock | None = None,
+        order: LeaseOrderName = "lease-end",
     ) -> Worker:
         """Open a consumer's stream, for the asyncio and the synchronous client."""
         self._connection.check_usable()
+        if order not in LEASE_ORDERS:
+            raise TimelineError(f"order {order!r} does not exist; use {', '.join(LEASE_ORDERS)}")
         greeting = wire.HandshakeRequest(
             role=wire.ROLE_CONSUMER,
             timeline=self.name,
@@ -278,6 +292,7 @@ class AsyncTimeline:
             max_in_flight=max_in_flight,
             lease_ms=lease_ms,
             holds_back=True,
+            order=LEASE_ORDERS[order],
         )
         worker = Worker(self._connection, greeting, on_clock)
         self._workers.add(worker)

@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from tidemill.client.timelines.message import from_ms
-from tidemill.client.timelines.worker import Worker, release_of
+from tidemill.client.timelines.worker import TimelineLoad, Worker, release_of
+from tidemill.client.timelines.worker_handle import AsyncWorkerHandle, WorkerHandle
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 T = TypeVar("T")
@@ -52,6 +53,11 @@ class _Held:
         """When this lease ends, in UTC, by the broker's clock."""
         return from_ms(self._expires_ms)
 
+    @property
+    def timeline_load(self) -> TimelineLoad | None:
+        """What waits for the consumers of the timeline; None until the broker has sent it, in the first seconds."""
+        return self._worker.load
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id!r}, due={self.due.isoformat()}, attempts={self.attempts})"
 
@@ -72,6 +78,11 @@ class AsyncLease(_Held):
     """A consumer's lease of one message: `Lease` for asyncio, with the same names."""
 
     __slots__ = ()
+
+    @property
+    def worker(self) -> AsyncWorkerHandle:
+        """The worker that received this lease: it can report that it is busy."""
+        return AsyncWorkerHandle(self._worker)
 
     async def complete(self) -> None:
         """Complete the message: it is deleted permanently."""
@@ -99,6 +110,11 @@ class Lease(_Held):
     def __init__(self, worker: Worker, lease: wire.Lease, run: "Run[None]") -> None:
         super().__init__(worker, lease)
         self._run = run
+
+    @property
+    def worker(self) -> WorkerHandle:
+        """The worker that received this lease: it can report that it is busy."""
+        return WorkerHandle(self._worker, self._run)
 
     def complete(self) -> None:
         """Complete the message: it is deleted permanently."""

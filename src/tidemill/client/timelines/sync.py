@@ -10,7 +10,15 @@ from typing import Self, Unpack
 from tidemill.client.background import Background
 from tidemill.client.grpc_login import FetchToken
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
-from tidemill.client.timelines.aio import AsyncTimeline, Bar, Latency, SettingKeywords, Stored, TimelineDescription
+from tidemill.client.timelines.aio import (
+    AsyncTimeline,
+    Bar,
+    Latency,
+    LeaseOrderName,
+    SettingKeywords,
+    Stored,
+    TimelineDescription,
+)
 from tidemill.client.timelines.connection import TIMEOUT_MS
 from tidemill.client.timelines.lease import Lease
 from tidemill.client.timelines.message import Due, Message, ScheduledId
@@ -134,13 +142,16 @@ class Timeline:
         lease_ms: int = 0,
         idle_ms: int | None = None,
         on_clock: OnClock | None = None,
+        order: LeaseOrderName = "lease-end",
     ) -> Generator[Lease, None, None]:
         """Lease messages as they fall due, until the timeline is closed, or until none arrived for `idle_ms`.
 
         `on_clock` is called with the reasons when the broker's clock gets in doubt, and when it is trusted again. It
-        runs on the client's own thread.
+        runs on the client's own thread. `order` is "lease-end", "due" or "random"; see `AsyncTimeline.work`.
         """
-        worker = self._background.make(lambda: self._async.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock))
+        worker = self._background.make(
+            lambda: self._async.worker(consumer_id, rack, max_in_flight, lease_ms, on_clock, order)
+        )
         try:
             while arrived := self._arrivals(worker, idle_ms):
                 while arrived:

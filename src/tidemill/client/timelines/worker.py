@@ -66,6 +66,19 @@ class ClockState:
 OnClock = Callable[[ClockState], None]
 
 
+@dataclass(frozen=True, slots=True)
+class TimelineLoad:
+    """What waits for the consumers of a timeline, as the broker measured it about a second ago."""
+
+    available: int
+    """Messages that are due and that no consumer holds; the broker counts up to `available_max`."""
+    available_max: int
+    arrivals_per_second: float
+    """Messages that become available per second, smoothed over some seconds."""
+    late_ms: int
+    """How late messages are pushed now; while none is pushed, how long the oldest one waits."""
+
+
 @dataclass(slots=True)
 class Pending:
     """An operation that was sent, and the future of its outcome."""
@@ -114,6 +127,8 @@ class Worker:
         self._was_open = False
         self._failure: TidemillError | None = None
         self._closing = asyncio.Event()
+        self.load: TimelineLoad | None = None
+        self.is_busy = False
         self._task = asyncio.create_task(self._keep_connected())
 
     async def arrivals(self, idle_ms: int | None = None) -> deque[Arrival]:
@@ -144,6 +159,15 @@ class Worker:
         self._waiting.append(pending)
         self._to_send.set()
         return await pending.outcome
+
+    async def set_busy(self, *, busy: bool) -> None:
+        """Report whether this consumer can take more messages; a stream that is opened later starts with it."""
+        self._refuse_if_failed()
+        if self.is_busy == busy:
+            return
+        self.is_busy = busy
+        self._notices.append(wire.WorkUp(readiness=wire.Readiness(busy=busy)))
+        self._to_send.set()
 
     def _refuse_if_failed(self) -> None:
         if self._failure is not None:
@@ -247,8 +271,12 @@ class Worker:
         if self._closing.is_set():
             return
         self._call = call = stub.Work()
-        await call.write(wire.WorkUp(start=wire.WorkStart(session=reply.session)))
+        is_busy = self.is_busy
+        await call.write(wire.WorkUp(start=wire.WorkStart(session=reply.session, busy=is_busy)))
         self._send_again()
+        if self.is_busy != is_busy:
+            self._notices.append(wire.WorkUp(readiness=wire.Readiness(busy=self.is_busy)))
+            self._to_send.set()
         writer = asyncio.create_task(self._write(call))
         try:
             while (down := await call.read()) is not grpc.aio.EOF:
@@ -275,6 +303,8 @@ class Worker:
             case "clock":
                 self._clock_changed(ClockState(down.clock.in_doubt, tuple(down.clock.reasons)))
             case "ping":
+                if down.ping.HasField("load"):
+                    self.load = _load_of(down.ping.load)
                 stamp = time.time_ns() // 1_000
                 pong = wire.Pong(sent_us=down.ping.sent_us, received_us=stamp, answered_us=time.time_ns() // 1_000)
                 self._notices.append(wire.WorkUp(pong=pong))
@@ -369,6 +399,10 @@ def _resolve(pending: Pending, outcome: wire.Outcome) -> None:
         pending.outcome.set_exception(by_name(outcome.error)(outcome.reason))
     else:
         pending.outcome.set_result(outcome.until_ms)
+
+
+def _load_of(load: wire.TimelineLoad) -> TimelineLoad:
+    return TimelineLoad(load.available, load.available_max, load.arrivals_per_second, load.late_ms)
 
 
 def release_of(lease: wire.Lease, delay_ms: int) -> wire.Operation:

@@ -15,6 +15,7 @@ from tidemill.servers.grpc.error_status import meaning
 from tidemill.timelines.consumer import IN_FLIGHT_MAX, ConsumerTerms
 from tidemill.timelines.core.lease import HOLDER_CHARS_MAX, LEASE_MS_MAX, LEASE_MS_MIN
 from tidemill.timelines.core.message import check_group
+from tidemill.timelines.core.message_queue import LeaseOrder
 from tidemill.timelines.core.timeline import refuse_kept
 from tidemill.wire.grpc import timeline_pb2 as wire
 
@@ -37,6 +38,11 @@ class ClientSession:
     used_s: float = 0.0
 
 
+ORDERS = {
+    wire.LEASE_ORDER_LEASE_END: LeaseOrder.LEASE_END,
+    wire.LEASE_ORDER_DUE: LeaseOrder.DUE,
+    wire.LEASE_ORDER_RANDOM: LeaseOrder.RANDOM,
+}
 CONSUMES = {wire.ROLE_PRODUCER: False, wire.ROLE_CONSUMER: True}
 
 
@@ -111,4 +117,7 @@ def _terms(request: wire.HandshakeRequest) -> ConsumerTerms:
     in_flight = request.max_in_flight or IN_FLIGHT_DEFAULT
     if not 1 <= in_flight <= IN_FLIGHT_MAX:
         raise BadHandshake(f"max_in_flight is {in_flight}; it must be 1 to {IN_FLIGHT_MAX}")
-    return ConsumerTerms(request.id, request.rack, request.lease_ms, in_flight, holds_back=request.holds_back)
+    order = meaning("order", request.order, ORDERS)
+    return ConsumerTerms(
+        request.id, request.rack, request.lease_ms, in_flight, holds_back=request.holds_back, order=order
+    )

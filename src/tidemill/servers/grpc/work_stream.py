@@ -24,6 +24,7 @@ from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.servers.grpc.error_status import UNEXPECTED
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, Release, error_of
+from tidemill.timelines.core.load import AVAILABLE_MAX
 from tidemill.timelines.core.timeline import resource_of
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.tracing.timeline_tracer import TimelineTracer
@@ -222,10 +223,22 @@ class WorkStream:
         drift_us = ((pong.received_us - pong.sent_us) + (pong.answered_us - back_us)) // 2
         self._dispatcher.heard(self._timeline, consumer, latency_us=max(0, round_trip_us // 2), drift_us=drift_us)
 
+    def _load(self) -> wire.TimelineLoad | None:
+        load = self._dispatcher.load(self._timeline)
+        if load is None:
+            return None
+        return wire.TimelineLoad(
+            available=load.available,
+            available_max=AVAILABLE_MAX,
+            arrivals_per_second=load.arrivals_per_s,
+            late_ms=load.late_ms,
+        )
+
     async def ping(self, call: GrpcCall) -> None:
         """Ping in a loop, and end the stream when the client may not read any more."""
         while True:
-            self._send(wire.WorkDown(ping=wire.Pinged(sent_us=self._dispatcher.clock.wall_us())))
+            ping = wire.Pinged(sent_us=self._dispatcher.clock.wall_us(), load=self._load())
+            self._send(wire.WorkDown(ping=ping))
             await asyncio.sleep(PING_S)
             try:
                 await call.check_login(self._dispatcher.clock.now_ms())
@@ -254,6 +267,8 @@ async def work(
     call.rights.check_topic(Operation.READ, resource_of(timeline))
     stream = WorkStream(dispatcher, timeline, terms.id, counts, tracer)
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
+    if first.start.busy:
+        dispatcher.ready(timeline, consumer, busy=True)
     tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping(call))]
     try:
         with counts.consuming():

@@ -12,6 +12,12 @@ class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ROLE_PRODUCER: _ClassVar[Role]
     ROLE_CONSUMER: _ClassVar[Role]
 
+class LeaseOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LEASE_ORDER_LEASE_END: _ClassVar[LeaseOrder]
+    LEASE_ORDER_DUE: _ClassVar[LeaseOrder]
+    LEASE_ORDER_RANDOM: _ClassVar[LeaseOrder]
+
 class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACTION_UNSPECIFIED: _ClassVar[Action]
@@ -27,6 +33,9 @@ class Status(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STATUS_LEASED: _ClassVar[Status]
 ROLE_PRODUCER: Role
 ROLE_CONSUMER: Role
+LEASE_ORDER_LEASE_END: LeaseOrder
+LEASE_ORDER_DUE: LeaseOrder
+LEASE_ORDER_RANDOM: LeaseOrder
 ACTION_UNSPECIFIED: Action
 ACTION_RELEASE: Action
 ACTION_EXTEND: Action
@@ -37,7 +46,7 @@ STATUS_AVAILABLE: Status
 STATUS_LEASED: Status
 
 class HandshakeRequest(_message.Message):
-    __slots__ = ("role", "timeline", "id", "rack", "lease_ms", "max_in_flight", "holds_back")
+    __slots__ = ("role", "timeline", "id", "rack", "lease_ms", "max_in_flight", "holds_back", "order")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TIMELINE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +54,7 @@ class HandshakeRequest(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     HOLDS_BACK_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
     role: Role
     timeline: str
     id: str
@@ -52,7 +62,8 @@ class HandshakeRequest(_message.Message):
     lease_ms: int
     max_in_flight: int
     holds_back: bool
-    def __init__(self, role: _Optional[_Union[Role, str]] = ..., timeline: _Optional[str] = ..., id: _Optional[str] = ..., rack: _Optional[str] = ..., lease_ms: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., holds_back: _Optional[bool] = ...) -> None: ...
+    order: LeaseOrder
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., timeline: _Optional[str] = ..., id: _Optional[str] = ..., rack: _Optional[str] = ..., lease_ms: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., holds_back: _Optional[bool] = ..., order: _Optional[_Union[LeaseOrder, str]] = ...) -> None: ...
 
 class HandshakeReply(_message.Message):
     __slots__ = ("session", "now_ms", "timeline", "limits", "clock", "received_us", "answered_us")
@@ -141,7 +152,7 @@ class ListTimelinesReply(_message.Message):
     def __init__(self, timelines: _Optional[_Iterable[_Union[TimelineInfo, _Mapping]]] = ...) -> None: ...
 
 class TimelineInfo(_message.Message):
-    __slots__ = ("name", "state", "settings", "consumers", "created")
+    __slots__ = ("name", "state", "settings", "consumers", "created", "delivery", "delivery_reason")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -154,12 +165,16 @@ class TimelineInfo(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_REASON_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     settings: _containers.ScalarMap[str, str]
     consumers: int
     created: bool
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., consumers: _Optional[int] = ..., created: _Optional[bool] = ...) -> None: ...
+    delivery: str
+    delivery_reason: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., consumers: _Optional[int] = ..., created: _Optional[bool] = ..., delivery: _Optional[str] = ..., delivery_reason: _Optional[str] = ...) -> None: ...
 
 class NewMessage(_message.Message):
     __slots__ = ("body", "due_ms", "id", "key")
@@ -250,10 +265,12 @@ class WorkUp(_message.Message):
     def __init__(self, start: _Optional[_Union[WorkStart, _Mapping]] = ..., operations: _Optional[_Union[Operations, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., readiness: _Optional[_Union[Readiness, _Mapping]] = ...) -> None: ...
 
 class WorkStart(_message.Message):
-    __slots__ = ("session",)
+    __slots__ = ("session", "busy")
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
     session: str
-    def __init__(self, session: _Optional[str] = ...) -> None: ...
+    busy: bool
+    def __init__(self, session: _Optional[str] = ..., busy: _Optional[bool] = ...) -> None: ...
 
 class Readiness(_message.Message):
     __slots__ = ("busy",)
@@ -362,10 +379,24 @@ class Outcomes(_message.Message):
     def __init__(self, number: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., all_done: _Optional[bool] = ...) -> None: ...
 
 class Pinged(_message.Message):
-    __slots__ = ("sent_us",)
+    __slots__ = ("sent_us", "load")
     SENT_US_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     sent_us: int
-    def __init__(self, sent_us: _Optional[int] = ...) -> None: ...
+    load: TimelineLoad
+    def __init__(self, sent_us: _Optional[int] = ..., load: _Optional[_Union[TimelineLoad, _Mapping]] = ...) -> None: ...
+
+class TimelineLoad(_message.Message):
+    __slots__ = ("available", "available_max", "arrivals_per_second", "late_ms")
+    AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    AVAILABLE_MAX_FIELD_NUMBER: _ClassVar[int]
+    ARRIVALS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    LATE_MS_FIELD_NUMBER: _ClassVar[int]
+    available: int
+    available_max: int
+    arrivals_per_second: float
+    late_ms: int
+    def __init__(self, available: _Optional[int] = ..., available_max: _Optional[int] = ..., arrivals_per_second: _Optional[float] = ..., late_ms: _Optional[int] = ...) -> None: ...
 
 class Pong(_message.Message):
     __slots__ = ("sent_us", "received_us", "answered_us")
