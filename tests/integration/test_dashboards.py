@@ -264,6 +264,8 @@ CASES = {
     ),
     "TidemillFsyncSlow": histogram("tidemill_fsync_duration_seconds", ("0.1", "1.0")),
     "TidemillEventLoopDelayed": histogram("tidemill_event_loop_delay_seconds", ("0.1", "0.5")),
+    "TidemillPeersMissing": gauge("tidemill_degraded", "1x40", "0x40", ',reason="peers_missing"'),
+    "TidemillBrokerOverloaded": gauge("tidemill_broker_load_level", "1x40", "0x40", ',level="overloaded"'),
     "TidemillRequestErrors": Case(
         {REQUESTS: "0+600x40", ERRORS: "0+60x40"},
         {REQUESTS: "0+600x40", ERRORS: "0+6x40"},

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from tidemill.broker.broker import BrokerEnvironment, BrokerIdentity, BrokerNode
+from tidemill.broker.broker_loads import BrokerLoads
 from tidemill.broker.clock_metrics import clock_readings
 from tidemill.broker.clock_sources import compare_with
 from tidemill.broker.cluster_metrics import cluster_readings
@@ -21,11 +22,14 @@ from tidemill.broker.group_metrics import group_readings
 from tidemill.broker.health import Readers
 from tidemill.broker.history import BrokerHistory, request_source, traffic_source
 from tidemill.broker.identity import ProducerIds
+from tidemill.broker.load_meter import LoadMeter
+from tidemill.broker.load_metrics import load_readings
 from tidemill.broker.log_metrics import log_readings
 from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BROKERS, BrokerMetrics
 from tidemill.broker.partition_metrics import partition_offsets
 from tidemill.broker.partitions import Partitions
+from tidemill.broker.peer_watch import PeerWatch
 from tidemill.broker.pipeline_metrics import pipeline_readings, pipeline_source
 from tidemill.broker.server_metrics import server_readings
 from tidemill.broker.topic_metrics import topic_readings
@@ -34,7 +38,7 @@ from tidemill.broker.transaction_writes import TransactionVerifier, write_marker
 from tidemill.client.kafka.replica_fetch import ReplicaFetchLimits
 from tidemill.cluster.controller import Controller
 from tidemill.cluster.core.changes import live_brokers
-from tidemill.cluster.core.registration import Registration
+from tidemill.cluster.core.registration import INACTIVE, Registration
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.coordinator.interface import Coordinator
@@ -106,6 +110,7 @@ class _Wiring:
             self._supervisor,
             environment.watch,
             lambda: self.broker.timelines,
+            lambda: self._loads.verdict,
         )
         self._metrics.sources.append(degradation.readings)
 
@@ -216,6 +221,7 @@ class _Wiring:
             self._group_lag.snapshot,
             partition_offsets(self._partitions),
         ]
+        self._make_loads()
         self._router = TransactionRouter(
             node_id,
             connect=self._peers.connect,
@@ -245,6 +251,25 @@ class _Wiring:
             present=lambda node: node in live_brokers(self._metadata.image),
         )
 
+    def _make_loads(self) -> None:
+        environment, node_id = self._environment, self._identity.node_id
+        steady_ms = environment.steady_ms or environment.clock_ms
+
+        def others() -> list[int]:
+            brokers = self._metadata.image.brokers.items()
+            return [node for node, one in brokers if node != node_id and one.kafka and one.state != INACTIVE]
+
+        membership = self._membership
+        self._peer_watch = (
+            PeerWatch(self._peers.connect, others, lambda: membership.alive, steady_ms, self._identity.session_ttl_ms)
+            if self._is_cluster
+            else None
+        )
+        self._loads = BrokerLoads(
+            environment.coordination, self._metadata, membership, LoadMeter(self._metrics), self._peer_watch, steady_ms
+        )
+        self._metrics.sources.append(load_readings(self._loads))
+
     def _peer_tls(self) -> ssl.SSLContext | None:
         """The context for connections to other brokers, made for each so that new certificates count; None: no TLS."""
         settings = self._settings
@@ -266,6 +291,8 @@ class _Wiring:
             history=self._make_history(clocks[1]),
             readers=Readers(environment.clock_ms),
             partitions=self._partitions,
+            loads=self._loads,
+            peer_watch=self._peer_watch,
             metadata=self._metadata,
             topics=self._topics,
             deletions=self._deletions,

@@ -35,6 +35,10 @@ class DiskSpace:
         else:
             self._found = usage.free, usage.total
 
+    def used_share(self) -> float:
+        """The share that is in use, from 0 to 1; 0 while it is not known."""
+        return 0.0 if not self._found or not self._found[1] else 1 - self._found[0] / self._found[1]
+
     def readings(self) -> Iterator[MetricReading]:
         """The values of the last look."""
         if self._found is not None:

@@ -215,6 +215,7 @@ class Node:
         self._opened.callback(broker.supervisor.keep("event loop delay", self._metrics.sample).cancel)
         disk = DiskSpace(settings.data_dir)
         broker.metrics.sources.append(disk.readings)
+        broker.loads.meter.usage = lambda: self._metrics.counted(disk.used_share())
         self._opened.callback(broker.supervisor.keep("disk space", disk.sample).cancel)
         watch.start(broker.supervisor)
         self._directory = directory

@@ -14,6 +14,7 @@ from time import process_time
 
 from tidemill import __version__
 from tidemill.broker.history import HistorySeries, HistorySource, Readings
+from tidemill.broker.load_meter import ProcessUsage
 from tidemill.model.metrics import CounterReading, Gauge, Histogram, HistogramReading, MetricReading
 
 SAMPLE_S = 0.1
@@ -58,6 +59,10 @@ class ProcessMetrics:
             return {"cpu_cores": {"": cores}, "memory_bytes": {"": float(resident_bytes())}}
 
         return HistorySource((HistorySeries("cpu_cores"), HistorySeries("memory_bytes")), read)
+
+    def counted(self, disk_used: float) -> ProcessUsage:
+        """What the load of the broker is measured from."""
+        return ProcessUsage(process_time(), self._loop_delay, self.flush_duration, disk_used)
 
     def readings(self) -> Iterator[MetricReading]:
         """The values now."""

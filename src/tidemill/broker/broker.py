@@ -22,6 +22,7 @@ import structlog
 
 from tidemill.broker import identity
 from tidemill.broker.backlog_metrics import backlog_readings
+from tidemill.broker.broker_loads import BrokerLoads
 from tidemill.broker.clock_metrics import timeline_clock_readings
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.consumer_registry import ConsumerRegistry
@@ -34,6 +35,7 @@ from tidemill.broker.identity import ProducerIds
 from tidemill.broker.maintenance import BrokerMaintenance
 from tidemill.broker.metrics import BrokerMetrics
 from tidemill.broker.partitions import Partitions, PartitionStore
+from tidemill.broker.peer_watch import PeerWatch
 from tidemill.broker.recent_log import RecentLog
 from tidemill.broker.scheduling_metrics import scheduled_readings
 from tidemill.broker.timeline_metrics import timeline_readings
@@ -147,6 +149,8 @@ class BrokerNode:
     metrics: BrokerMetrics
     history: BrokerHistory
     readers: Readers
+    loads: BrokerLoads
+    peer_watch: PeerWatch | None
     partitions: Partitions
     metadata: ClusterMetadata
     topics: Topics
@@ -270,12 +274,15 @@ class BrokerNode:
             keep("membership", self.membership.stay),
             keep("timeline consumers", self.consumer_registry.run),
             keep("history", self.history.run),
+            keep("load", self.loads.run),
             repeat("maintenance", settings.tidemill_tend_interval_ms / 1000, self.maintain),
             repeat("transactions", transactions_tick_ms / 1000, self.transactions.tick),
             repeat("pipeline reports", REPORTS_TICK_S, self.pipeline_reports.tick),
         ]
         if self.partitions.replicas is not None:
             self._tasks.append(repeat("replicas", self.partitions.replicas.tick_ms / 1000, self._check_replicas))
+        if self.peer_watch is not None:
+            self._tasks.append(keep("peer watch", self.peer_watch.run))
         if self.environment.coordination.shared and OVERSEER in self.identity.roles:
             self._tasks.append(keep("controller", self.controller.run))
 
@@ -355,11 +362,14 @@ class BrokerNode:
         if self._is_stopping:
             return
         failing, shared = self.supervisor.reasons(), self.environment.coordination.shared
-        now = own_health(self.partitions, self.timelines, failing, self.clock, shared=shared)
+        peers = self.loads.verdict
+        now = own_health(self.partitions, self.timelines, failing, self.clock, peers=peers, shared=shared)
         await publish(self.membership, now, served(self.timelines, self.readers))
 
     async def _on_change(self, touched: Touched) -> None:
         """React to a change of the cluster; a part that fails does not stop the others."""
+        if not any(touched):
+            return  # such as a load, which brokers write all the time
         try:
             await self.topics.follow(touched)
         except Exception as error:  # noqa: BLE001 - reported, and the next change is followed

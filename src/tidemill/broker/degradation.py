@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from tidemill.broker.partitions import Partitions
 from tidemill.clocks.watch import ClockWatch
+from tidemill.cluster.core.peer_reach import PeersVerdict
 from tidemill.cluster.membership import Membership
 from tidemill.model.metrics import Gauge
 from tidemill.supervision.supervisor import Supervisor
@@ -18,6 +19,7 @@ class DegradationReason(StrEnum):
     DISK_FULL = "disk_full"
     PARTITION_FAILED = "partition_failed"
     COORDINATION_LOST = "coordination_lost"
+    PEERS_MISSING = "peers_missing"
     CLOCK_IN_DOUBT = "clock_in_doubt"
     TASK_FAILING = "task_failing"
     TIMELINES_WALL_CLOCK = "timelines_wall_clock"
@@ -47,12 +49,14 @@ class Degradation:
         supervisor: Supervisor,
         watch: ClockWatch | None,
         timelines: Callable[[], Dispatcher | None],
+        peers: Callable[[], PeersVerdict],
     ) -> None:
         self._partitions = partitions
         self._membership = membership
         self._supervisor = supervisor
         self._watch = watch
         self._timelines = timelines
+        self._peers = peers
 
     def reasons(self) -> set[DegradationReason]:
         """The reasons that hold now."""
@@ -60,6 +64,7 @@ class Degradation:
             DegradationReason.DISK_FULL: self._partitions.store.full or self._partitions.lacks_room,
             DegradationReason.PARTITION_FAILED: bool(self._partitions.broken()),
             DegradationReason.COORDINATION_LOST: not self._membership.alive,
+            DegradationReason.PEERS_MISSING: bool(self._peers()),
             DegradationReason.CLOCK_IN_DOUBT: self._watch is not None and not self._watch.trusted,
             DegradationReason.TASK_FAILING: bool(self._supervisor.reasons()),
         }

@@ -9,6 +9,7 @@ import structlog
 from tidemill.broker.partitions import Partitions
 from tidemill.clocks.watch import ClockWatch
 from tidemill.cluster.core.image import Image
+from tidemill.cluster.core.peer_reach import PeersVerdict
 from tidemill.cluster.core.registration import DEGRADED, HEALTHY, INACTIVE
 from tidemill.cluster.interface import CoordinationAway
 from tidemill.cluster.membership import Membership
@@ -52,6 +53,7 @@ def own_health(
     failing: Sequence[str] = (),
     watch: ClockWatch | None = None,
     *,
+    peers: PeersVerdict = PeersVerdict(),  # noqa: B008 -- immutable
     shared: bool,
 ) -> BrokerHealth:
     """The health of this broker; in a cluster a broker whose disk failed is inactive."""
@@ -66,6 +68,8 @@ def own_health(
     kinds = () if watch is None else watch.kinds()
     if kinds:
         return BrokerHealth(DEGRADED, CLOCK.format(", ".join(kinds)), True)
+    if peers:
+        return BrokerHealth(DEGRADED, peers.text(), True)
     health = timelines.health() if timelines is not None else None
     if health is not None and health.state is TimelinesState.DEGRADED:
         return BrokerHealth(DEGRADED, f"timelines: {'; '.join(health.reasons)}", True)

@@ -205,13 +205,13 @@ def choose(
 
     Example: tidemill cluster choose reminders
     """
-    from tidemill.cluster.core.selector import BrokerLoad
+    from tidemill.cluster.core.selector import Candidate
     from tidemill.cluster.core.selector import choose as decide
 
     nodes, _, _ = _look(broker_at(bootstrap, access))
     carriers = {node.node_id: node for node in nodes if _carries(node)}
     loads = [
-        BrokerLoad(number, _served(node), healthy=node.facts.get("state") == HEALTHY)
+        Candidate(number, _served(node), healthy=node.facts.get("state") == HEALTHY)
         for number, node in carriers.items()
     ]
     rows = [

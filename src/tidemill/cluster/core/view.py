@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
+from tidemill.cluster.core.broker_load import LOADS, LoadReport, decode_load
 from tidemill.cluster.core.consumer_registry import CONSUMERS, RegisteredConsumer, decode_consumer, parse_consumer_key
 from tidemill.cluster.core.image import (
     NO_BROKER,
@@ -61,6 +62,8 @@ class View:
         self.tombstones: dict[str, Tombstone] = {}
         self.consumers: defaultdict[str, dict[str, RegisteredConsumer]] = defaultdict(dict)
         """For each timeline, the consumers by id."""
+        self.loads: dict[int, LoadReport] = {}
+        """What each broker has published about its load. It is not part of the image, which rarely changes."""
         self.revisions: dict[str, int] = {}
         self._created: dict[str, TopicCreated] = {}
         self._names: dict[UUID, str] = {}
@@ -80,6 +83,8 @@ class View:
         for change in changes:
             if change.key.startswith(CONSUMERS):
                 timelines.add(self._note_consumer(change))
+            elif change.key.startswith(LOADS):
+                self._note_load(change)
             else:
                 self._note(change, topics, kinds)
         if topics or kinds:
@@ -132,6 +137,15 @@ class View:
         if not self.consumers[timeline]:
             del self.consumers[timeline]
         return timeline
+
+    def _note_load(self, change: KeyChange) -> None:
+        self._note_revision(change)
+        node_id = int(change.key.removeprefix(LOADS))
+        load = None if change.value is None else decode_load(change.value)
+        if load is None:
+            self.loads.pop(node_id, None)
+        else:
+            self.loads[node_id] = load
 
     def _note_topic(self, name: str, value: bytes | None) -> None:
         before = self._created.pop(name, None)

@@ -4,9 +4,10 @@ A session exists only in memory: after a restart of the broker, clients repeat t
 bounded; the least recently used one is dropped first.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from time import monotonic
 
 from tidemill.model.timeline_errors import BadHandshake, UnknownSession
@@ -91,13 +92,14 @@ class ClientSessions:
         return session
 
     def producers(self) -> int:
-        """The number of producers that have used their sessions recently."""
-        oldest_s, count = self._clock_s() - ACTIVE_S, 0
-        for session in reversed(self._sessions.values()):
-            if session.used_s < oldest_s:
-                break
-            count += session.terms is None
-        return count
+        """The number of all of them."""
+        return sum(self.producers_by_timeline().values())
+
+    def producers_by_timeline(self) -> dict[str, int]:
+        """The number of producers of each timeline that have used their sessions recently."""
+        oldest_s = self._clock_s() - ACTIVE_S
+        recent = takewhile(lambda session: session.used_s >= oldest_s, reversed(self._sessions.values()))
+        return dict(Counter(session.timeline for session in recent if session.terms is None))
 
     def consumer(self, principal: Principal, session_id: str) -> tuple[str, ConsumerTerms]:
         """Return the timeline and the terms of a consumer."""

@@ -14,7 +14,7 @@ import structlog
 from tidemill.broker.broker import BrokerNode
 from tidemill.broker.health import TOPIC
 from tidemill.cluster.core.registration import HEALTHY, INACTIVE, Registration
-from tidemill.cluster.core.selector import BrokerLoad, choose
+from tidemill.cluster.core.selector import Candidate, choose
 from tidemill.model.errors import (
     CoordinatorNotAvailable,
     LeaderNotAvailable,
@@ -81,7 +81,7 @@ class Routes:
         """Return the brokers that a client of this topic or timeline should connect to, best first."""
         key = timeline or TOPIC + topic
         carriers = self._carriers()
-        loads = [BrokerLoad(node, one.consumers, one.state == HEALTHY) for node, one in carriers.items()]
+        loads = [Candidate(node, one.consumers, one.state == HEALTHY) for node, one in carriers.items()]
         peers = {peer.node_id: peer for peer in self.brokers()}
         return [
             Chosen(

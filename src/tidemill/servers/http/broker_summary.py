@@ -48,7 +48,9 @@ def health_of(broker: BrokerNode) -> dict[str, Any]:
     failing = broker.supervisor.reasons()
     clock = None if broker.clock is None else broker.clock.status()
     trusted = clock is None or clock["state"] == TRUSTED
-    healthy = trusted and not reasons and not failing and (timelines is None or timelines.state == HEALTHY)
+    peers = broker.loads.verdict
+    sound = timelines is None or timelines.state == HEALTHY
+    healthy = trusted and sound and not (reasons or failing or peers)
     member = broker.membership.alive
     return {
         "state": INACTIVE if not member else HEALTHY if healthy else DEGRADED,
@@ -58,6 +60,7 @@ def health_of(broker: BrokerNode) -> dict[str, Any]:
         "streams": {"state": "degraded" if reasons else "healthy", "reasons": reasons},
         "anonymous_clients": broker.settings.security.allow_anonymous,
         "security": security_of(broker),
+        "peers": {"state": "degraded" if peers else "healthy", "reasons": [peers.text()] if peers else []},
         "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
         "notes": notes_of(broker.partitions, broker.view.image),
         "timelines": None

@@ -171,14 +171,14 @@ class ChooseBrokersRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., timeline: _Optional[str] = ..., client_id: _Optional[str] = ..., role: _Optional[_Union[ClientRole, str]] = ...) -> None: ...
 
 class ChooseBrokersReply(_message.Message):
-    __slots__ = ("choices", "carries", "stay")
+    __slots__ = ("choices", "carries", "move")
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     CARRIES_FIELD_NUMBER: _ClassVar[int]
-    STAY_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     choices: _containers.RepeatedCompositeFieldContainer[Choice]
     carries: bool
-    stay: bool
-    def __init__(self, choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., carries: _Optional[bool] = ..., stay: _Optional[bool] = ...) -> None: ...
+    move: bool
+    def __init__(self, choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., carries: _Optional[bool] = ..., move: _Optional[bool] = ...) -> None: ...
 
 class Choice(_message.Message):
     __slots__ = ("broker", "weight", "consumers", "state")

@@ -27,6 +27,7 @@ from tidemill.wire.http.cluster import (
 ERRORS_S = 600.0
 CLOCK_STEP = "Compare the clock of the machine with others. If it is correct, accept it on the page of the cluster."
 DISK_STEP = "Free disk space, or lower the retention of large topics."
+PEERS_STEP = "Check the network between the brokers, and the advertised addresses."
 RECORDS_STEP = "Check the disk, then restart the broker."
 TASKS_STEP = "Look at the log of the broker; the task is restarted."
 TIMELINES_STEP = "Check the store of the timelines, and the clocks of its machine and of this one."
@@ -72,6 +73,8 @@ def problems_of(broker: BrokerNode) -> Iterator[HealthProblem]:
         yield HealthProblem(part="records", text=line, next_step=RECORDS_STEP)
     if broker.partitions.store.full or broker.partitions.lacks_room:
         yield HealthProblem(part="disk", text=DISK_FULL, next_step=DISK_STEP)
+    if broker.loads.verdict:
+        yield HealthProblem(part="membership", text=broker.loads.verdict.text(), next_step=PEERS_STEP)
     clock = clock_of(broker)
     if clock is not None:
         for reason in clock.reasons:
