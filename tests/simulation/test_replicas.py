@@ -57,9 +57,9 @@ class Canary(NamedTuple):
 CANARIES = {
     "ack before flush": Canary(5),
     "unclean election": Canary(9),
-    "cut to watermark": Canary(189),
-    "minimal in-sync set": Canary(35),
-    "shrink before it is agreed": Canary(1, ambush=True),
+    "cut to watermark": Canary(66),
+    "minimal in-sync set": Canary(63),
+    "shrink before it is agreed": Canary(17, ambush=True),
     "entry at a stale watermark": Canary(20),
     "lost proposal": Canary(121),
 }
