@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -119,14 +119,15 @@ def running_brokers(
     *,
     racks: bool = True,
     roles: Mapping[int, str] | None = None,
+    first: Sequence[int] = (),
     **flags: str,
 ) -> Iterator[Brokers]:
-    """Run a cluster during the block."""
+    """Run a cluster during the block. `first` are the brokers that start with it (default: all)."""
     home = Path(tempfile.mkdtemp(prefix="tidemill-cluster-"))
     with running_etcd(members) as etcd:
         brokers = Brokers(etcd, home, count, settings, racks=racks, roles=roles, **flags)
         try:
-            brokers.start()
+            brokers.start(*first)
             yield brokers
         finally:
             for member in etcd.members:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.timelines.core.errors import PartitionMoved
 from tidemill.timelines.core.journal_entries import JournalBatch, JournalPosition
 from tidemill.timelines.replicated.core.placement import first_seq
-from tidemill.timelines.replicated.interface import AppendEntries, PartitionMoved, TimelineIndex
+from tidemill.timelines.replicated.interface import AppendEntries, TimelineIndex
 from tidemill.timelines.replicated.store import JOURNAL_BYTES, ReplicatedTimelineStore
 from tidemill.timelines.sqlite.index import open_index, remove_index
 

@@ -42,7 +42,7 @@ from tidemill.cluster.core.registration import INACTIVE, Registration
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.coordinator.interface import Coordinator
-from tidemill.coordinator.internal_topics import InternalTopics, shapes
+from tidemill.coordinator.internal_topics import PROMISED, InternalTopics, shapes
 from tidemill.coordinator.limits import group_limits, transaction_limits
 from tidemill.coordinator.lookup import CoordinatorLookup
 from tidemill.coordinator.placement import CoordinatorPlacement
@@ -338,7 +338,10 @@ class _Wiring:
             self._metadata,
             self._membership,
             rebalance_s=interval_s if settings.auto_leader_rebalance_enable else None,
-            copies={topic: shape.copies for topic, shape in shapes(settings).items()},
+            copies={topic: shape.copies for topic, shape in shapes(settings).items()}
+            if settings.tidemill_internal_topics_grow_enable
+            else {},
+            strict=PROMISED,
             is_shared=self._partitions.is_shared,
         )
 

@@ -87,8 +87,7 @@ def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = F
 
     Example: tidemill cluster status
     """
-    broker = broker_at(bootstrap, access)
-    found = _status(*_look(broker))
+    found = _status(*_look(broker_at(bootstrap, access)))
     if as_json:
         show_document(found)
         return
@@ -98,6 +97,8 @@ def status(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = F
             say(f"broker {each.broker} is {each.state}: {reason}")
     partitions = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
     say(f"{partitions}, {found.without_leader} without a leader, {found.under_replicated} under-replicated")
+    if found.moving:
+        say(f"{found.moving} partition{'s are' if found.moving != 1 else ' is'} being copied to other brokers")
     if found.short:
         rows = [
             {
@@ -131,7 +132,7 @@ def rebalance(
     from tidemill.servers.http.core.rebalance_outcome import outcome_of
 
     broker = broker_at(bootstrap, access)
-    nodes, _, carried = _look(broker)
+    nodes, _, carried, _ = _look(broker)
     carriers = {each.node_id: each.facts.get("rack") or None for each in nodes if _carries(each)}
     now = {key: CarriedPartition(each.leader, each.replicas) for key, each in carried.items()}
     plans = plan_rebalance(now, list(carriers), carriers)
@@ -208,7 +209,7 @@ def choose(
     from tidemill.cluster.core.selector import Candidate
     from tidemill.cluster.core.selector import choose as decide
 
-    nodes, _, _ = _look(broker_at(bootstrap, access))
+    nodes, _, _, _ = _look(broker_at(bootstrap, access))
     carriers = {node.node_id: node for node in nodes if _carries(node)}
     loads = [
         Candidate(number, _served(node), healthy=node.facts.get("state") == HEALTHY)
@@ -257,15 +258,15 @@ def wait_for_moves(client: Any, total: int) -> None:
         advance(left)
 
 
-def _look(broker: "KafkaBroker") -> tuple[list[ClusterNode], int, dict[Any, Any]]:
-    """Every registered broker, the controller, and the replicas of the partitions."""
+def _look(broker: "KafkaBroker") -> tuple[list[ClusterNode], int, dict[Any, Any], int]:
+    """Every registered broker, the controller, the replicas of the partitions, and how many are being moved."""
     from tidemill.client.kafka import ClientError, KafkaClient
     from tidemill.model.errors import KafkaError
 
     reach(broker)
     try:
         with KafkaClient(broker.options) as raw:
-            described, carried = raw.cluster(), raw.carriers()
+            described, carried, moving = raw.cluster(), raw.carriers(), len(raw.reassignments())
     except (KafkaError, ClientError) as error:
         raise CommandFailed(f"describe the cluster: {error}") from None
     facts = _facts(admin(broker), [node.node_id for node in described.brokers if not node.missing])
@@ -283,6 +284,7 @@ def _look(broker: "KafkaBroker") -> tuple[list[ClusterNode], int, dict[Any, Any]
         sorted([*nodes.values(), *(ClusterNode(node, None, False, {}) for node in missed)]),
         described.controller,
         carried,
+        moving,
     )
 
 
@@ -317,7 +319,7 @@ def _carries(node: ClusterNode) -> bool:
     return node.there and "carrier" in node.facts.get("roles", "carrier")
 
 
-def _status(nodes: list[ClusterNode], controller: int, carried: Mapping[Any, Any]) -> "ClusterStatus":
+def _status(nodes: list[ClusterNode], controller: int, carried: Mapping[Any, Any], moving: int) -> "ClusterStatus":
     """The status as the JSON API has it. What only the HTTP server of a broker knows is left out."""
     from tidemill.wire.http.cluster import ClusterBroker, ClusterStatus
 
@@ -349,6 +351,7 @@ def _status(nodes: list[ClusterNode], controller: int, carried: Mapping[Any, Any
         without_leader=sum(each.leader < 0 for each in carried.values()),
         under_replicated=sum(len(each.isr) < len(each.replicas) for each in carried.values()),
         under_min_isr=None,
+        moving=moving,
         short=[_short(key, each) for key, each in sorted(carried.items()) if len(each.isr) < len(each.replicas)],
         unreachable_brokers=[node.node_id for node in nodes if "roles" not in node.facts],
     )

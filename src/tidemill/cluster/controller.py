@@ -6,12 +6,13 @@ module runs for election and writes the changes. When a controller dies, the nex
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import structlog
 
-from tidemill.cluster.core.changes import IsShared, StateChange, growth, nothing, plan, preferred, spread
-from tidemill.cluster.core.image import NO_BROKER
+from tidemill.cluster.core.changes import IsShared, StateChange, nothing, plan, preferred, spread
+from tidemill.cluster.core.growth import growth, required
+from tidemill.cluster.core.image import NO_BROKER, TOPICS, Topic, encode_topic
 from tidemill.cluster.core.registration import INACTIVE
 from tidemill.cluster.core.tombstones import Tombstone, encode_tombstone, tombstone_key
 from tidemill.cluster.core.view import CONTROLLER, Touched
@@ -35,6 +36,7 @@ class Controller:
         *,
         rebalance_s: float | None,
         copies: Mapping[str, int],
+        strict: Collection[str] = (),
         is_shared: IsShared = nothing,
     ) -> None:
         self._coordination = coordination
@@ -43,6 +45,9 @@ class Controller:
         self._node_id = membership.registration.node_id
         self._rebalance_s = rebalance_s
         self._copies = copies
+        """The replicas that internal topics should have; empty when they do not grow."""
+        self._strict = strict
+        """Of these topics, all replicas but one must have a record before it counts."""
         self._is_shared = is_shared
         self._topics: set[str] = set()
         self._all = False
@@ -114,10 +119,34 @@ class Controller:
         names = None if self._all else frozenset(self._topics)
         self._topics, self._all = set(), False
         await self._write(list(plan(self._metadata.image, names, self._is_shared)), guard, "partitions_changed")
-        grown = list(growth(self._metadata.image, self._copies, self._is_shared))
-        await self._write(grown, guard, "internal_topics_extended")
+        await self._grow(guard)
         for tombstone in list(self._metadata.view.tombstones.values()):
             await self._adopt(tombstone, guard)
+
+    async def _grow(self, guard: KeyGuard) -> None:
+        """Add replicas to internal topics, a few at a time; the next ones follow when these are in sync."""
+        grown = list(growth(self._metadata.image, self._copies, self._is_shared))
+        for topic, before, after in grown:
+            log.info(
+                "replicas_added",
+                partition=f"{topic.name}-{before.index}",
+                replicas=before.replicas,
+                adding=after.adding,
+            )
+        await self._write(grown, guard, "internal_topics_extended")
+        for topic in list(required(self._metadata.image, self._copies, self._strict)):
+            await self._alter(topic, guard)
+
+    async def _alter(self, topic: Topic, guard: KeyGuard) -> None:
+        """Write the settings of a topic, unless it has changed."""
+        key = TOPICS + topic.name
+        revision = self._metadata.view.revision_of(key)
+        written = await self._coordination.compare_and_put(key, encode_topic(topic), revision, guard=guard)
+        if written is not None:
+            log.info(
+                "topic_requires_replicas", topic=topic.name, min_insync_replicas=topic.settings.min_insync_replicas
+            )
+            await self._metadata.caught_up(written)
 
     async def _write(self, changes: list[StateChange], guard: KeyGuard, event: str) -> None:
         if not changes:

@@ -21,6 +21,9 @@ from tidemill.model.topics import GROUP_OFFSETS, PIPELINES, TIMELINES, TRANSACTI
 REPORTS_SEGMENT_BYTES = 16 * 1024 * 1024
 """Reports replace each other every few seconds, and only closed segments are compacted."""
 
+PROMISED = frozenset({TIMELINES, WAITING})
+"""Topics with messages that were promised to producers; the broker cannot rebuild them."""
+
 log = structlog.get_logger("tidemill.broker")
 
 
@@ -166,7 +169,7 @@ class InternalTopics:
         }
         if topic == TIMELINES:  # its leaders trim it, after they have restated what is still needed
             overrides |= {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-        if topic in {TIMELINES, WAITING}:  # messages were promised to producers; the broker cannot rebuild them
+        if topic in PROMISED:
             overrides["min.insync.replicas"] = str(max(1, copies - 1))
         await self._topics.create(
             topic,

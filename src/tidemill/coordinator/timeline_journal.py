@@ -16,6 +16,7 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import iter_headers
 from tidemill.records.read import read_records
 from tidemill.streams.partition import Appended, Partition
+from tidemill.timelines.core.errors import PartitionMoved
 from tidemill.timelines.core.journal_entries import JournalBatch, JournalPosition
 
 READ_BYTES = 4 * 1024 * 1024
@@ -117,6 +118,8 @@ class TimelinePartitionLog:
 
     async def append(self, values: Sequence[bytes], at: JournalPosition, epoch: int) -> JournalPosition:
         """Append the values exactly behind `at`; returns when they are durable."""
+        if not self._continues(at, epoch):
+            raise PartitionMoved(f"{TIMELINES}-{self._number} is led by another broker, or in another epoch; try again")
         for piece in _pieces(values):
             batch = await asyncio.to_thread(build_batch, [NewRecord(None, value) for value in piece])
             at = await self._append(batch, len(piece), at, epoch)
@@ -128,7 +131,7 @@ class TimelinePartitionLog:
 
     async def _append(self, batch: bytearray, count: int, at: JournalPosition, epoch: int) -> JournalPosition:
         replica = self._replica()
-        if self.leader_epoch != epoch or replica.log_end_offset != at.next_offset:
+        if not self._continues(at, epoch):
             raise NotLeaderOrFollower(f"{TIMELINES}-{self._number} is led by another broker")
         writing = asyncio.create_task(replica.leader.append_own(batch, committed=self._is_committed_by_all))
         self._writes.add(writing)
@@ -140,6 +143,10 @@ class TimelinePartitionLog:
         if appended.base_offset != at.next_offset or replica.leader_epoch != epoch:
             raise StoreUnavailable(f"{TIMELINES}-{self._number} was written by another leader; try again")
         return JournalPosition(appended.base_offset + count, epoch)
+
+    def _continues(self, at: JournalPosition, epoch: int) -> bool:
+        """Whether this broker still leads in this epoch, and the log ends where the next append begins."""
+        return self.leader_epoch == epoch and self._replica().log_end_offset == at.next_offset
 
     def _ended(self, writing: "asyncio.Task[Appended]") -> None:
         self._writes.discard(writing)

@@ -218,6 +218,12 @@ _OWN = (
         "After a reboot the clock is in doubt when it is more than this after the last stop.",
         low=1,
     ),
+    Setting(
+        "tidemill.internal.topics.grow.enable",
+        SettingKind.BOOLEAN,
+        "true",
+        "Add replicas to internal topics that were created with fewer brokers than their replication factor.",
+    ),
     Setting("tidemill.racks", SettingKind.LIST, "", "Allowed racks, the same for all brokers; empty allows any."),
     Setting(
         "tidemill.registry.url",
@@ -410,6 +416,7 @@ class BrokerSettings:
     tidemill_clock_difference_max_ms: int
     tidemill_clock_jump_max_ms: int
     tidemill_clock_stop_max_ms: int
+    tidemill_internal_topics_grow_enable: bool
     tidemill_racks: tuple[str, ...]
     tidemill_registry_url: str
     tidemill_sql_max_bytes: int

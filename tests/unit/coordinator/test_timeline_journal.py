@@ -10,9 +10,9 @@ from tests.support.broker_worlds import running
 from tidemill.broker.broker import BrokerNode
 from tidemill.coordinator import timeline_journal
 from tidemill.coordinator.timeline_journal import TimelineJournal, TimelinePartitionLog
-from tidemill.model.errors import NotLeaderOrFollower
 from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import TIMELINES
+from tidemill.timelines.core.errors import PartitionMoved
 from tidemill.timelines.core.journal_entries import NOTHING_READ, JournalPosition
 
 
@@ -69,7 +69,7 @@ async def test_a_leader_that_does_not_know_the_end_writes_nothing(tmp_path: Path
     async with journal_in(tmp_path) as (_, log):
         epoch = log.leader_epoch or 0
         for at, in_epoch in ((JournalPosition(0, epoch), epoch), (JournalPosition(1, epoch), epoch + 1)):
-            with pytest.raises(NotLeaderOrFollower):
+            with pytest.raises(PartitionMoved):
                 await log.append([b"late"], at, in_epoch)
         assert await values_from(log, 0) == [b"first"]
 

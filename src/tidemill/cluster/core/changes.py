@@ -5,7 +5,7 @@ controller dies half-way, its successor computes and makes the remaining changes
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tidemill.cluster.core import election
@@ -95,26 +95,6 @@ def spread(image: Image, is_shared: IsShared) -> Iterator[StateChange]:
         after = election.hand_to(info, node_id)
         if after is not None:
             yield StateChange(topic, info, after)
-
-
-def growth(image: Image, copies: Mapping[str, int], is_shared: IsShared = nothing) -> Iterator[StateChange]:
-    """Add replicas to topics that were created when there were fewer brokers than their replication factor."""
-    live = live_brokers(image)
-    for name, wanted in copies.items():
-        topic = image.by_name.get(name)
-        if topic is None or is_shared(topic):
-            continue
-        carried = Counter(dict.fromkeys(live, 0))
-        carried.update(node for info in topic.partitions for node in info.replicas if node in live)
-        for info in topic.partitions:
-            missing = min(wanted, len(live)) - len(info.replicas)
-            if missing <= 0 or info.adding or info.removing:
-                continue
-            free = sorted(live - set(info.replicas), key=lambda node: (carried[node], node))[:missing]
-            carried.update(free)
-            after = election.reassign(info, (*info.replicas, *free))
-            if after is not None:
-                yield StateChange(topic, info, after)
 
 
 def preferred(image: Image) -> Iterator[StateChange]:

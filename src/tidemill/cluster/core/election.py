@@ -93,7 +93,10 @@ def cancel(info: PartitionInfo) -> PartitionInfo | None:
 
 
 def settle(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
-    """Finish a reassignment when every new replica is in sync. The new epoch fences the removed replicas."""
+    """Finish a reassignment when every new replica is in sync. A new epoch fences the removed replicas.
+
+    Where none is removed and the leader stays, the epoch stays, too: calls in progress do not fail.
+    """
     if not info.adding and not info.removing:
         return None
     target = tuple(node for node in info.replicas if node not in info.removing)
@@ -103,6 +106,8 @@ def settle(info: PartitionInfo, live: Collection[int]) -> PartitionInfo | None:
         return None
     leader = info.leader if info.leader in ready else ready[0]
     settled = replace(info, replicas=target, adding=(), removing=())
+    if leader == info.leader and not info.removing:
+        return replace(settled, isr=isr, version=info.version + 1)
     return _led_by(settled, leader, isr=isr)
 
 

@@ -21,7 +21,8 @@ from tidemill.servers.grpc.credentials_loading import load_certificate
 from tidemill.servers.grpc.error_status import refuse
 from tidemill.servers.grpc.login import PEER_KEY
 from tidemill.servers.grpc.routing import Routes
-from tidemill.timelines.replicated.interface import AnswerCalls, PartitionMoved
+from tidemill.timelines.core.errors import PartitionMoved
+from tidemill.timelines.replicated.interface import AnswerCalls
 
 SERVICE = "tidemill.timeline.v1.TimelinePeers"
 METHOD = "Call"

@@ -1,4 +1,7 @@
-"""The errors of timelines. They are defined in the model, because the client raises the same ones."""
+"""The errors of timelines. They are defined in the model, because the client raises the same ones.
+
+`PartitionMoved` is an error between brokers, which repeat the call.
+"""
 
 from tidemill.model.timeline_errors import (
     BadDueTime,
@@ -32,6 +35,7 @@ __all__ = [
     "BodyTooLarge",
     "LeaseIsLive",
     "NotOwner",
+    "PartitionMoved",
     "StaleLease",
     "StoreCorrupt",
     "StoreTooNew",
@@ -43,3 +47,7 @@ __all__ = [
     "UnknownMessage",
     "UnknownTimeline",
 ]
+
+
+class PartitionMoved(StoreUnavailable):
+    """The called broker does not lead the partition, or is not ready to. Nothing was done: ask again."""

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from tidemill.timelines.core.backlog import Backlog
-from tidemill.timelines.core.errors import StoreUnavailable
 from tidemill.timelines.core.journal_entries import JournalBatch, JournalGroup, JournalPosition
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
 from tidemill.timelines.core.message import (
@@ -18,10 +17,6 @@ from tidemill.timelines.core.message import (
     TimelinePosition,
 )
 from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
-
-
-class PartitionMoved(StoreUnavailable):
-    """The called broker does not lead the partition, or is not ready to. Nothing was done: ask again."""
 
 
 class PartitionCalls(Protocol):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import structlog
 
 from tidemill.model.errors import TidemillError
-from tidemill.timelines.core.errors import StoreCorrupt, StoreUnavailable
+from tidemill.timelines.core.errors import PartitionMoved, StoreCorrupt, StoreUnavailable
 from tidemill.timelines.core.journal_codec import decode_entry
 from tidemill.timelines.core.journal_entries import JournalGroup, JournalPosition, follows
 from tidemill.timelines.replicated.core.snapshots import (
@@ -26,7 +26,6 @@ from tidemill.timelines.replicated.core.snapshots import (
 from tidemill.timelines.replicated.interface import (
     OpenIndex,
     PartitionJournal,
-    PartitionMoved,
     RemoveIndex,
     TimelineIndex,
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from tidemill.model.errors import TidemillError
 from tidemill.timelines.core.backlog import Backlog
-from tidemill.timelines.core.errors import StoreCorrupt
+from tidemill.timelines.core.errors import PartitionMoved, StoreCorrupt
 from tidemill.timelines.core.frames import (
     BlobReader,
     command_rows,
@@ -38,7 +38,7 @@ from tidemill.timelines.replicated.core.calls import (
     step_from,
     step_row,
 )
-from tidemill.timelines.replicated.interface import PartitionCalls, PartitionMoved, TimelinePeers
+from tidemill.timelines.replicated.interface import PartitionCalls, TimelinePeers
 
 MOVED = "moved"
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.core.backlog import Backlog, backlog_of
-from tidemill.timelines.core.errors import StoreUnavailable, UnknownTimeline
+from tidemill.timelines.core.errors import PartitionMoved, StoreUnavailable, UnknownTimeline
 from tidemill.timelines.core.lease import (
     Cancel,
     Claim,
@@ -61,7 +61,6 @@ from tidemill.timelines.replicated.interface import (
     JournalTopic,
     OpenIndex,
     PartitionCalls,
-    PartitionMoved,
     RemoveIndex,
     TimelinePeers,
 )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from tidemill.timelines.core.errors import StoreUnavailable
+from tidemill.timelines.core.errors import PartitionMoved
 from tidemill.timelines.core.journal_codec import encode_entry
 from tidemill.timelines.core.journal_entries import JournalEntry, JournalGroup, JournalPosition
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant
@@ -59,15 +59,15 @@ class _IndexJournal:
     def check(self) -> None:
         """Reject changes while the index may lack a part of the journal."""
         if self.in_doubt or not self.is_leader:
-            raise StoreUnavailable("the timelines are moving to another broker; try again")
+            raise PartitionMoved("the timelines are moving to another broker; try again")
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Append the entries to the journal, and store the position behind them."""
         if not self._entries:
             return
         self.check()
-        self.written = True
         at = journaled.position(connection)
+        self.written = True
         appending = asyncio.run_coroutine_threadsafe(self._append(self._entries, at), self._loop)
         journaled.move_to(connection, appending.result())
 

@@ -120,6 +120,8 @@ class ClusterStatus(Document, frozen=True, kw_only=True):
     under_replicated: int
     under_min_isr: int | None
     """Partitions that refuse acks=all; null in commands, which do not read the settings of all topics."""
+    moving: int
+    """Partitions that are being copied to more brokers, or to others."""
     short: list[ShortPartition]
     """The first of them."""
     unreachable_brokers: list[int]

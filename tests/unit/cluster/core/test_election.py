@@ -128,6 +128,18 @@ def test_one_replica_less() -> None:
     assert (after.replicas, after.leader, after.isr) == ((2,), 2, (2,))
 
 
+def test_more_replicas_need_no_new_epoch() -> None:
+    more = reassign(INFO, (1, 2, 3, 4))
+    assert more is not None
+    ready = replace(more, isr=(1, 2, 3, 4))
+    live = {1, 2, 3, 4}
+    after = replace(INFO, replicas=(1, 2, 3, 4), isr=(1, 2, 3, 4), version=more.version + 1)
+    assert settle(ready, live) == after
+    moved = settle(replace(ready, leader=NO_BROKER), live)
+    assert moved is not None
+    assert (moved.leader, moved.leader_epoch) == (1, INFO.leader_epoch + 1)
+
+
 NODES = st.integers(1, 5)
 STEP = st.one_of(
     st.tuples(st.just("live"), st.frozensets(NODES)),

@@ -3,7 +3,7 @@
 from collections import Counter
 from uuid import UUID
 
-from tidemill.cluster.core.changes import StateChange, growth, plan, preferred, retirements, spread
+from tidemill.cluster.core.changes import StateChange, plan, preferred, retirements, spread
 from tidemill.cluster.core.consumer_registry import RegisteredConsumer, consumer_key, encode_consumer
 from tidemill.cluster.core.image import (
     NO_BROKER,
@@ -125,18 +125,6 @@ def test_partitions_return_to_their_first_replicas() -> None:
     assert list(preferred(view.image)) == []
 
 
-def test_the_brokers_own_topics_grow_with_the_cluster() -> None:
-    created = CREATED._replace(name="__consumer_offsets", partitions=place([1], 0, 2, 1))
-    topic = Image().apply(created).by_name["__consumer_offsets"]
-    view = View({})
-    view.apply([KeyChange(TOPICS + topic.name, encode_topic(topic), 1), broker(1), broker(2), broker(3)])
-    changes = list(growth(view.image, {"__consumer_offsets": 3, "__transaction_state": 3}))
-    assert [(change.after.replicas, change.after.adding) for change in changes] == [((1, 2, 3), (2, 3))] * 2
-    assert list(growth(view.image, {"__consumer_offsets": 1})) == []
-    view.apply([KeyChange(state_key(UUID(int=1), each.before.index), encode_state(each.after), 5) for each in changes])
-    assert list(growth(view.image, {"__consumer_offsets": 3})) == [], "it is on its way already"
-
-
 def test_a_partition_that_all_brokers_see_goes_to_the_broker_that_leads_fewest() -> None:
     view = View({})
     for number, name in enumerate(("a", "b", "c"), 1):
@@ -155,7 +143,6 @@ def test_a_partition_that_all_brokers_see_goes_to_the_broker_that_leads_fewest()
     assert all(each.after.replicas == each.after.isr == (each.after.leader,) for each in taken)
     assert sorted(do(taken).values()) == [4, 5]
     assert list(plan(view.image, is_shared=lambda _: True)) == []
-    assert list(growth(view.image, {"a": 3}, lambda _: True)) == [], "it needs no copies"
     view.apply([broker(1)])
     assert list(plan(view.image, is_shared=lambda _: True)) == [], "no leader is disturbed"
     assert do(list(spread(view.image, lambda _: True))) == {1: 3, 2: 3, 3: 3}

@@ -40,6 +40,7 @@ async def read_status(context: ApiContext, rights: ClientRights) -> ClusterStatu
         without_leader=counts.without_leader,
         under_replicated=counts.under_replicated,
         under_min_isr=counts.under_min_isr,
+        moving=sum(1 for _ in context.broker.reassignments.under_way()),
         short=[
             ShortPartition(
                 partition=str(place),
