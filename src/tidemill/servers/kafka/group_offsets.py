@@ -275,8 +275,9 @@ async def offset_delete(call: Call["OffsetDeleteResponse"], request: "OffsetDele
             results[each] = denial
     allowed = [each for each in wanted if each not in results]
     results |= await call.broker.groups.delete_offsets(request.group_id, allowed)
-    if allowed:
-        call.changed("offsets_deleted", group=request.group_id, topics=sorted({each.topic for each in allowed}))
+    deleted = sorted({each.topic for each in allowed if results[each] is None})
+    if deleted:
+        call.changed("offsets_deleted", group=request.group_id, topics=deleted)
     topics = []
     async for topic in call.in_slices(request.topics):
         parts = [

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -18,6 +19,7 @@ from tidemill.model.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from tidemill.servers.kafka.api import Call
 
 pytestmark = pytest.mark.event_loop("uvloop")
 
@@ -94,8 +96,10 @@ async def test_offsets_are_deleted(tmp_path: Path) -> None:
         for name in "tu":
             more = {"generation_id_or_member_epoch": 1, "member_id": mine}
             await client.ask(COMMIT, 9, **commit_fields(9, name, (0, 5, ""), **more))
-        reported = await forget("g")
+        with patch.object(Call, "changed") as audited:
+            reported = await forget("g")
         assert [topic.partitions[0].error_code for topic in reported.topics] == [GroupSubscribedToTopic.code, 0]
+        audited.assert_called_once_with("offsets_deleted", group="g", topics=["u"])
         assert found(9, await client.ask(FETCH, 9, **fetch_fields(9, "u", 0)))[1][0][0] == -1
         await server.broker.topics.delete("t")
         assert found(9, await client.ask(FETCH, 9, **fetch_fields(9, None))) == (0, {})
