@@ -32,9 +32,13 @@ class Brokers:
         *,
         racks: bool = True,
         roles: Mapping[int, str] | None = None,
+        variables: Mapping[str, str] | None = None,
+        logs: Path | None = None,
         **flags: str,
     ) -> None:
         self.etcd = etcd
+        self._variables = variables
+        self._logs = logs
         self._roles = roles or {}
         self.servers: dict[int, Mapping[str, Address | None]] = {}
         self._flags = flags
@@ -88,9 +92,14 @@ class Brokers:
     def start(self, *numbers: int, **more: str) -> None:
         """Start brokers (default: all), with additional flags. Each is ready when this returns."""
         for number in numbers or self._ports:
-            child = Child(self.flags(number, **more), self._settings)
+            log = None if self._logs is None else self.log_path(number).open("a+b")
+            child = Child(self.flags(number, **more), self._settings, self._variables, log)
             self.servers[number] = child.start()
             self._running[number] = child
+
+    def log_path(self, number: int) -> Path:
+        """Where a broker writes its log, if a folder for logs was given."""
+        return (self._logs or self._home) / f"broker{number}.log"
 
     def kill(self, number: int) -> None:
         """Kill a broker with SIGKILL."""
@@ -119,13 +128,20 @@ def running_brokers(
     *,
     racks: bool = True,
     roles: Mapping[int, str] | None = None,
+    variables: Mapping[str, str] | None = None,
+    logs: Path | None = None,
     first: Sequence[int] = (),
     **flags: str,
 ) -> Iterator[Brokers]:
-    """Run a cluster during the block. `first` are the brokers that start with it (default: all)."""
+    """Run a cluster during the block. `first` are the brokers that start with it (default: all).
+
+    With a folder for `logs`, each broker writes its log into a file there.
+    """
     home = Path(tempfile.mkdtemp(prefix="tidemill-cluster-"))
     with running_etcd(members) as etcd:
-        brokers = Brokers(etcd, home, count, settings, racks=racks, roles=roles, **flags)
+        brokers = Brokers(
+            etcd, home, count, settings, racks=racks, roles=roles, variables=variables, logs=logs, **flags
+        )
         try:
             brokers.start(*first)
             yield brokers

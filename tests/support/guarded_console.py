@@ -1,7 +1,7 @@
-"""A broker in a process with users, ACLs and a log, and clients of its console."""
+"""Brokers in processes with users, ACLs and logs, and clients of their console."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,25 +21,14 @@ SETTINGS = {
 }
 
 
-class GuardedConsole:
-    """The running broker. All its users have the same password."""
+class ConsoleClients:
+    """Clients of brokers that require a login. All users have the same password."""
 
-    def __init__(
-        self, folder: Path, flags: Mapping[str, str], settings: Mapping[str, str], *, is_readonly: bool = False
-    ) -> None:
-        (folder / "password").write_text(PASSWORD)
-        self._log_path = folder / "log"
-        self._log = self._log_path.open("wb")
-        started = {"data-dir": str(folder / "data"), "grpc": "none", "http": "127.0.0.1:0", "timelines": "sqlite:"}
-        variables = {
-            "TIDEMILL_ADMIN_PASSWORD_FILE": str(folder / "password"),
-            "TIDEMILL_CONSOLE_READONLY": str(is_readonly).lower(),
-        }
-        self._child = Child({**started, **flags}, {**SETTINGS, **settings}, variables, self._log)
-        servers = self._child.start()
-        self.http = f"http://{servers['http']}"
+    def __init__(self, http: str, bootstrap: str, logs: Sequence[Path]) -> None:
+        self.http = http
+        self._logs = logs
         self.kafka = {
-            "bootstrap.servers": str(servers["kafka"]),
+            "bootstrap.servers": bootstrap,
             "security.protocol": "sasl_plaintext",
             "sasl.mechanism": "SCRAM-SHA-256",
             "sasl.username": ADMIN,
@@ -81,14 +70,42 @@ class GuardedConsole:
         return [each for each in found if each["event"] == event]
 
     def log_text(self) -> str:
-        """Everything that the broker has logged."""
-        return self._log_path.read_text()
+        """Everything that the brokers have logged."""
+        return "".join(each.read_text() for each in self._logs)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+class GuardedConsole(ConsoleClients):
+    """A running broker and its clients."""
+
+    def __init__(
+        self, folder: Path, flags: Mapping[str, str], settings: Mapping[str, str], *, is_readonly: bool = False
+    ) -> None:
+        log_path = folder / "log"
+        self._log = log_path.open("wb")
+        started = {"data-dir": str(folder / "data"), "grpc": "none", "http": "127.0.0.1:0", "timelines": "sqlite:"}
+        variables = {
+            **admin_variables(folder),
+            "TIDEMILL_CONSOLE_READONLY": str(is_readonly).lower(),
+        }
+        self._child = Child({**started, **flags}, {**SETTINGS, **settings}, variables, self._log)
+        servers = self._child.start()
+        super().__init__(f"http://{servers['http']}", str(servers["kafka"]), [log_path])
 
     def stop(self) -> None:
         """Stop the broker."""
-        self._client.close()
+        self.close()
         self._child.stop()
         self._log.close()
+
+
+def admin_variables(folder: Path) -> dict[str, str]:
+    """The environment of a broker that creates the super user `admin`."""
+    (folder / "password").write_text(PASSWORD)
+    return {"TIDEMILL_ADMIN_PASSWORD_FILE": str(folder / "password")}
 
 
 @contextmanager

@@ -136,6 +136,20 @@ def _codes(message: Any) -> Iterator[int]:
 
 
 @contextmanager
+def recorded_changes() -> Iterator[set[tuple[int, str]]]:
+    """What handlers write to the audit log, by API."""
+    found: set[tuple[int, str]] = set()
+    real = Call.changed
+
+    def changed(self: Call, what: str, /, **fields: Any) -> None:
+        found.add((self.api_key, what))
+        real(self, what, **fields)
+
+    with patch.object(Call, "changed", changed):
+        yield found
+
+
+@contextmanager
 def recorded_checks() -> Iterator[set[Check]]:
     """The checks that handlers make, by API."""
     found: set[Check] = set()

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
-from tests.support.guarded_console import ADMIN, WAIT_S, GuardedConsole
+from tests.support.guarded_console import ADMIN, WAIT_S, ConsoleClients
 from tests.support.pipeline_reports import pipeline_report, send_report
 from tests.support.waiting import eventually
 
@@ -43,8 +43,8 @@ class RouteRequest(NamedTuple):
     """The status for a client that may do everything, if it is not 2xx."""
 
 
-NO_MESSAGE = "no message of this id exists; test_timeline_rights.py has the audit of real ones"
-ONE_BROKER = "one broker has nothing to move; test_cluster.py has real moves"
+NO_MESSAGE = "no message of this id exists; test_every_broker.py has real ones"
+ONE_BROKER = "one broker has nothing to move; test_every_broker.py has real moves"
 REQUESTS: dict[str, RouteRequest] = {
     "GET /topics/{topic}/records/{partition}/{offset}": RouteRequest(f"/topics/{TOPIC}/records/0/1"),
     "GET /api/v1/topics/{topic}/records/{partition}/{offset}": RouteRequest(f"/api/v1/topics/{TOPIC}/records/0/1"),
@@ -135,7 +135,7 @@ def request_of(access: RouteAccess) -> RouteRequest:
     return RouteRequest(re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "none"), access.path))
 
 
-def fill(console: GuardedConsole) -> Consumer:
+def fill(console: ConsoleClients) -> Consumer:
     """Make the resources. The consumer that is returned is a member of a group."""
     topics = [NewTopic(TOPIC, 2, 1), NewTopic("payroll-doomed", 1, 1)]
     for future in console.admin.create_topics(topics).values():
@@ -163,7 +163,7 @@ def fill(console: GuardedConsole) -> Consumer:
     return member
 
 
-def with_member(console: GuardedConsole, request: RouteRequest) -> RouteRequest:
+def with_member(console: ConsoleClients, request: RouteRequest) -> RouteRequest:
     """The request with the id of the member, which is known only now."""
     if "{member}" not in request.path:
         return request
@@ -171,7 +171,7 @@ def with_member(console: GuardedConsole, request: RouteRequest) -> RouteRequest:
     return request._replace(path=request.path.replace("{member}", quote(found[0]["member"], safe="")))
 
 
-def state_of(console: GuardedConsole) -> dict[str, Any]:
+def state_of(console: ConsoleClients) -> dict[str, Any]:
     """Everything that a refused request must not change."""
     paths = (
         f"/api/v1/topics/{TOPIC}",

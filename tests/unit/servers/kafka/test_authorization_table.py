@@ -22,6 +22,7 @@ from tests.support.guarded_server import (
     on_group,
     on_topic,
     on_transaction,
+    recorded_changes,
     recorded_checks,
 )
 from tests.support.kafka_server import RawClient, batch, fetch_fields, produce_fields
@@ -36,6 +37,27 @@ _SECOND = timedelta(seconds=1)
 
 Fields = Callable[[GuardedServer], dict[str, Any]]
 RECORDED: set[Check] = set()
+AUDITED = {
+    3: "topic_created",
+    19: "topic_created",
+    20: "topic_deleted",
+    21: "records_deleted",
+    30: "acl_created",
+    33: "configs_altered",
+    37: "partitions_created",
+    42: "group_deleted",
+    44: "configs_altered",
+    47: "offsets_deleted",
+    49: "quota_altered",
+}
+"""What the audit log says after a change, by API."""
+AUDITED_IN_CLUSTERS = {31, 43, 45, 51, 64}
+"""Deleted ACLs, elections, moves, users, lost brokers: tests/integration/console/test_every_broker.py has them."""
+READING = {1, 2, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 65, 66, 69, 75}
+LOGIN = {17, 36}
+TRAFFIC = {0, 8, 11, 12, 13, 14, 22, 24, 25, 26, 27, 28, 68}
+"""Producers, consumers and brokers at work: too many changes for a log, as in Kafka."""
+CHANGED: set[tuple[int, str]] = set()
 
 
 class ApiCase(NamedTuple):
@@ -349,9 +371,10 @@ def _name(case: ApiCase) -> str:
 
 @pytest.fixture(autouse=True)
 def _recorded() -> Iterator[None]:
-    with recorded_checks() as found:
+    with recorded_checks() as found, recorded_changes() as changed:
         yield
     RECORDED.update(found)
+    CHANGED.update(changed)
     for key, operation, resource_type in found:
         listed = {right[:2] for right in AUTHORIZATION[key].rights}
         assert (operation, resource_type) in listed, f"API {key} checks {operation!r} on {resource_type!r}"
@@ -578,3 +601,15 @@ def test_every_row_is_checked_by_its_handler() -> None:
         pytest.skip("only with the other tests of this file in the same process")
     listed = {(key, right.operation, right.resource_type) for key, row in AUTHORIZATION.items() for right in row.rights}
     assert {check for check in listed if check[0] in served} == RECORDED
+
+
+def test_every_api_is_audited_or_has_a_reason() -> None:
+    listed = [*AUDITED, *AUDITED_IN_CLUSTERS, *READING, *LOGIN, *TRAFFIC]
+    assert sorted(listed) == sorted(api.key for api in standard_table().listed())
+
+
+def test_every_change_is_audited() -> None:
+    """Runs last, too: it compares with the changes that the tests above have made."""
+    if {case.key for case in CASES} - {key for key, *_ in RECORDED}:
+        pytest.skip("only with the other tests of this file in the same process")
+    assert {change for change in CHANGED if change[0] not in AUDITED_IN_CLUSTERS} == set(AUDITED.items())
