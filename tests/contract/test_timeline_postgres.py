@@ -328,11 +328,26 @@ UPDATE tidemill.schema_version SET version = 4;
 """
 )
 
+# As version 5 made its tables of these: there were no recurring messages.
+VERSION_5 = (
+    VERSION_4
+    + """
+ALTER TABLE tidemill.sorted DROP CONSTRAINT sorted_pkey;
+ALTER TABLE tidemill.fresh DROP CONSTRAINT fresh_pkey;
+DROP INDEX tidemill.sorted_ids, tidemill.sorted_order, tidemill.fresh_ids, tidemill.fresh_order;
+CREATE UNIQUE INDEX sorted_ids ON tidemill.sorted (id, timeline);
+CREATE INDEX sorted_order ON tidemill.sorted (timeline, due_ms, seq);
+CREATE UNIQUE INDEX fresh_ids ON tidemill.fresh (id, timeline);
+CREATE INDEX fresh_order ON tidemill.fresh (timeline, due_ms, seq);
+UPDATE tidemill.schema_version SET version = 5;
+"""
+)
+
 
 @pytest.mark.parametrize(
     "tables",
-    [VERSION_1, VERSION_2, VERSION_3, VERSION_4],
-    ids=["version-1", "version-2", "version-3", "version-4"],
+    [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5],
+    ids=["version-1", "version-2", "version-3", "version-4", "version-5"],
 )
 async def test_a_database_of_an_earlier_version_is_brought_to_this_one(postgres: Postgres, tables: str) -> None:
     url = postgres.new_database()

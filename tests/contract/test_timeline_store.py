@@ -18,6 +18,7 @@ from tidemill.timelines.consumer import ConsumerTerms, Granted
 from tidemill.timelines.core import backlog, errors
 from tidemill.timelines.core.backlog import EMPTY, WINDOWS_MS, Backlog
 from tidemill.timelines.core.lease import (
+    TOOK_EFFECT,
     Cancel,
     Claim,
     Command,
@@ -47,6 +48,7 @@ from tidemill.timelines.core.message import (
     status_of,
 )
 from tidemill.timelines.core.message_queue import LeaseOrder
+from tidemill.timelines.core.recurrence import MissedPolicy, Recurrence
 from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, Purge, TimelineSettings, TimelineState
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.interface import TimelineStore
@@ -60,6 +62,11 @@ from tidemill.timelines.sqlite import open_store as open_sqlite
 
 Opening = Callable[[], AbstractAsyncContextManager[TimelineStore]]
 NOW = 1_000_000
+RULES = [
+    Recurrence(every_ms=10, start_ms=NOW).to_text(),
+    Recurrence(every_ms=35, start_ms=NOW, missed=MissedPolicy.ALL, left=3).to_text(),
+    Recurrence(every_ms=80, start_ms=NOW, missed=MissedPolicy.SKIP, until_ms=NOW + 900).to_text(),
+]
 
 
 @pytest.fixture(
@@ -620,14 +627,17 @@ async def test_random_commands_come_out_as_the_core_decides(store: TimelineStore
     now_ms = NOW
     for _ in range(60):
         now_ms += draw.randrange(40)
-        fresh = [new(f"m{draw.randrange(30)}", now_ms + draw.randrange(-20, 60)) for _ in range(3)]
+        fresh = [
+            new(f"m{draw.randrange(30)}", now_ms + draw.randrange(-20, 60), recurrence=draw.choice(["", *RULES]))
+            for _ in range(3)
+        ]
         for given, answer in zip(fresh, await store.schedule("line", fresh), strict=True):
             known = {one.id for one in model.values()}
             assert answer.duplicate == (given.id in known)
             if not answer.duplicate:
                 body = given.body
                 base = (answer.seq, given.id, given.due_ms, given.due_ms, 7, "", None, 0, 1, 0, len(body), None)
-                model[answer.seq] = TimedMessage(*base, body)
+                model[answer.seq] = TimedMessage(*base, body, given.recurrence)
         chosen = draw.sample(sorted(model), min(6, len(model)))
         claims = [
             Claim(
@@ -649,7 +659,7 @@ async def test_random_commands_come_out_as_the_core_decides(store: TimelineStore
         for seq, command, outcome in zip(chosen, commands, outcomes, strict=True):
             expected, after = decide(model[seq], command, now_ms)
             assert outcome is expected, (command, model[seq])
-            if outcome is CommandOutcome.DONE:
+            if outcome in TOOK_EFFECT:
                 model.pop(seq)
                 if after is not None:
                     model[seq] = after

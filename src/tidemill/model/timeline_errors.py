@@ -50,6 +50,10 @@ class BadDueTime(TimelineError, code=32):
     """The due time is negative or beyond the year 9999."""
 
 
+class BadRecurrence(TimelineError):
+    """The recurrence cannot be scheduled: its cron expression, zone, interval or end is invalid."""
+
+
 class BadLease(TimelineError):
     """The lease is too short, too long or has no holder."""
 

@@ -1,4 +1,4 @@
-"""The queue of dead letters of one timeline, which are moved in their own task.
+"""A queue of messages of one timeline that are moved in their own task: dead letters, or missed occurrences.
 
 A target that cannot be reached (its topic rejects, the store fails) must not delay other messages, so the delivery only
 queues its dead letters. A failed batch is logged once, and the next rescan of the store finds its messages again.
@@ -24,8 +24,14 @@ class DeadLetterQueue:
     """Moves the queued messages; `moved` is called with each batch, and whether it worked."""
 
     def __init__(
-        self, name: str, move: MoveDeadLetters, *, moved: Callable[[Sequence[TimedMessage], bool], None]
+        self,
+        name: str,
+        move: MoveDeadLetters,
+        *,
+        moved: Callable[[Sequence[TimedMessage], bool], None],
+        failure: str = "dead_letter_failed",
     ) -> None:
+        self._failure = failure
         self._name = name
         self._move = move
         self._moved = moved
@@ -34,13 +40,13 @@ class DeadLetterQueue:
         self._failing = False
 
     def add(self, dead: Sequence[TimedMessage]) -> None:
-        """Queue messages that have no attempts left."""
+        """Queue messages."""
         if dead:
             self._dead.extend(dead)
             self._wakeup.notify()
 
     async def run(self) -> None:
-        """Move dead letters, without end."""
+        """Move messages, without end."""
         while True:
             await self._wakeup.wait(None)
             while self._dead:
@@ -61,7 +67,7 @@ class DeadLetterQueue:
             await self._move(batch)
         except TimelineError as error:
             if not self._failing:
-                log.warning("dead_letter_failed", timeline=self._name, error=str(error))
+                log.warning(self._failure, timeline=self._name, error=str(error))
             self._failing = True
             return False
         self._failing = False

@@ -38,6 +38,7 @@ from tidemill.timelines.health import HealthMonitor
 from tidemill.timelines.interface import SharedConsumers, TimelineStore
 from tidemill.timelines.leases import Held, LeaseTable
 from tidemill.timelines.load_reader import LoadReader
+from tidemill.timelines.missed_occurrences import MissedOccurrences, is_missed
 from tidemill.timelines.prefetch import Prefetch
 from tidemill.timelines.prefetcher import Prefetcher
 from tidemill.timelines.push_timer import PushTimer
@@ -85,6 +86,10 @@ class TimelineDelivery:
         self._stats = stats
         self._supervisor = supervisor
         self._dead_letters = DeadLetterQueue(name, move_dead, moved=self._dead_moved)
+        missed = MissedOccurrences(name, store, clock, guard, stats)
+        self._missed = DeadLetterQueue(
+            name, missed.pass_over, moved=self._passed_over, failure="missed_occurrence_failed"
+        )
         self._wakeup = Wakeup()
         self._leases = LeaseTable()
         self._prefetch = Prefetch(early_ms=EARLY_MS, gather_ms=GATHER_MS)
@@ -102,6 +107,7 @@ class TimelineDelivery:
             supervisor.keep("timeline feed", self._feed.run, about=name),
             supervisor.keep("timeline dead letters", self._dead_letters.run, about=name),
             supervisor.keep("timeline load", self.load.run, about=name),
+            supervisor.keep("timeline missed occurrences", self._missed.run, about=name),
         ]
 
     async def close(self) -> None:
@@ -186,12 +192,14 @@ class TimelineDelivery:
             return
         if outcome is CommandOutcome.DONE and isinstance(command, Extend):
             self._leases.extend(command.seq, command.token, command.until_ms)
-        elif outcome is CommandOutcome.DONE or outcome is CommandOutcome.MISSING:
+        elif outcome in {CommandOutcome.DONE, CommandOutcome.RECURRED, CommandOutcome.MISSING}:
             held = self._leases.drop(command.seq, command.token)
             if held is not None:
                 held.consumer.moved_ms = now_ms
                 if isinstance(command, Release):
                     self._feed.note(held.id, command.due_ms)
+                elif outcome is CommandOutcome.RECURRED:
+                    self._feed.note(held.id, now_ms)
 
     def _in_hand(self, message: TimedMessage) -> bool:
         """Whether this state of the message is queued, being leased, or leased by this broker."""
@@ -248,6 +256,7 @@ class TimelineDelivery:
     def _ripen(self, now_ms: int) -> list[TimedMessage]:
         """Queue ripe messages; return those whose attempts are used up."""
         exhausted: list[TimedMessage] = []
+        missed: list[TimedMessage] = []
         ripe: list[TimedMessage] = []
         wake_ms = self._prefetch.wake_ms()
         if wake_ms is None or wake_ms > now_ms:
@@ -256,10 +265,14 @@ class TimelineDelivery:
             if self.settings.exhausted(message.attempts):
                 exhausted.append(message)
                 self._moving[message.seq] = message.version
+            elif is_missed(message, now_ms):
+                missed.append(message)
+                self._moving[message.seq] = message.version
             elif self.queues.consumers:
                 ripe.append(message)
                 self._moving[message.seq] = message.version
         self.queues.queue(ripe, now_ms)
+        self._missed.add(missed)
         self._let_go()
         self._feed.taken_out()
         return exhausted
@@ -272,6 +285,12 @@ class TimelineDelivery:
             self._moving.pop(message.seq, None)
         if not done:
             self._feed.rescan()
+
+    def _passed_over(self, missed: Sequence[TimedMessage], done: bool) -> None:
+        self._dead_moved(missed, done)
+        now_ms = self._clock.now_ms()
+        for message in missed:
+            self._feed.note(message.id, now_ms)
 
     async def _lease(self, pairs: Sequence[tuple[TimelineConsumer, TimedMessage]]) -> None:
         now_ms = self._clock.now_ms()

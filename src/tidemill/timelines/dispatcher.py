@@ -54,6 +54,7 @@ from tidemill.timelines.core.message import (
     TimelinePosition,
     check_new,
 )
+from tidemill.timelines.core.recurrence import Recurrence, first_occurrence
 from tidemill.timelines.core.timeline import Created, TimelineInfo, TimelineSettings, TimelineState
 from tidemill.timelines.dead_letters import Append, DeadLetterRouter
 from tidemill.timelines.delivery import TimelineDelivery
@@ -78,6 +79,8 @@ from tidemill.timelines.stats import (
 )
 
 CHECK_S = 1.0
+RECURRING_MESSAGES_MAX = 100
+"""The most recurring messages in one call: computing the first time of an odd cron expression takes milliseconds."""
 REFRESH_S = 5.0
 COUNTED_AS: dict[type[Command], str] = {Complete: COMPLETED, Release: RELEASED, Extend: EXTENDED}
 
@@ -91,6 +94,8 @@ class ScheduleRequest(NamedTuple):
     due_ms: int
     id: str = ""
     key: bytes | None = None
+    recurrence: Recurrence | None = None
+    """With a recurrence, `due_ms` is the time before which it does not begin; 0 for now."""
 
 
 class Dispatcher:
@@ -244,11 +249,9 @@ class Dispatcher:
     async def schedule(self, name: str, messages: Sequence[ScheduleRequest], *, group: str = "") -> list[Scheduled]:
         """Store messages for later; durable when it returns. One invalid message rejects the whole batch."""
         timeline, stats = self.timeline(name), self.stats.of(name)
-        new = [
-            NewMessage(one.id or self._new_id(), one.due_ms, one.body, self._rng.randrange(BUCKETS), one.key, group)
-            for one in messages
-        ]
-        with stats.failures(SCHEDULED, len(new)):
+        with stats.failures(SCHEDULED, len(messages)):
+            self._check_recurring(messages)
+            new = [self._new_message(one, group) for one in messages]
             check_new(new, timeline.settings.body_bytes_max)
             kept = await self.guard.ask_store(lambda: self._store.schedule(name, new))
         stored = [(one.id, one.due_ms) for one in kept if not one.duplicate]
@@ -259,6 +262,21 @@ class Dispatcher:
         if delivery is not None:
             delivery.scheduled(new, kept)
         return kept
+
+    def _check_recurring(self, messages: Iterable[ScheduleRequest]) -> None:
+        recurring = sum(one.recurrence is not None for one in messages)
+        if recurring > RECURRING_MESSAGES_MAX:
+            raise BatchTooLarge(f"{recurring} recurring messages in one call; at most {RECURRING_MESSAGES_MAX}")
+        if recurring and not self.guard.may_count:
+            raise ClockInDoubt
+
+    def _new_message(self, wanted: ScheduleRequest, group: str) -> NewMessage:
+        due_ms, rule = wanted.due_ms, ""
+        if wanted.recurrence is not None:
+            first = first_occurrence(wanted.recurrence, wanted.due_ms, self.clock.now_ms())
+            due_ms, rule = first.due_ms, first.recurrence.to_text()
+        message_id = wanted.id or self._new_id()
+        return NewMessage(message_id, due_ms, wanted.body, self._rng.randrange(BUCKETS), wanted.key, group, rule)
 
     async def cancel(self, name: str, ids: Sequence[str], *, group: str = "") -> list[CommandOutcome]:
         """Cancel messages that no consumer holds."""
@@ -539,6 +557,8 @@ def _count(stats: TimelineStats, counted_as: str, outcomes: Sequence[CommandOutc
             stats.leases[EXTENDED] += count
         else:
             stats.messages[counted_as] += count
+        if outcome is CommandOutcome.RECURRED:
+            stats.messages[SCHEDULED] += count
 
 
 def _refusal(command: Command, now_ms: int, may_count: bool) -> TimelineError | None:

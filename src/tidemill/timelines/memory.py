@@ -248,6 +248,7 @@ class MemoryTimelineStore:
                 size=len(new.body),
                 key=new.key,
                 body=new.body,
+                recurrence=new.recurrence,
             )
         )
         return seq

@@ -171,7 +171,9 @@ class Prefetcher:
             while self._notes and self._notes[0][0] <= soon_ms and len(ids) < FILL_MESSAGES_MAX:
                 ids[heapq.heappop(self._notes)[1]] = None
             while ids and (found := await self._find(Selection(ids=tuple(ids)), len(ids), None)):
-                self._take_in(message for message in found if self._is_own(message.bucket))
+                self._take_in(
+                    message for message in found if self._is_own(message.bucket) and self._covers(message.due_ms)
+                )
                 for message in found:
                     del ids[message.id]
 
@@ -277,4 +279,5 @@ def _as_kept(new: NewMessage, kept: Scheduled) -> TimedMessage:
         size=len(new.body),
         key=new.key,
         body=new.body,
+        recurrence=new.recurrence,
     )

@@ -29,10 +29,11 @@ NAMED_MAX = 1_000
 OTHER_TIMELINES = "(other)"
 
 SCHEDULED, DUPLICATE, COMPLETED, RELEASED = "scheduled", "duplicate", "completed", "released"
-CANCELLED, MOVED, DEAD, RETRIED = "cancelled", "moved", "dead", "retried"
-MESSAGE_OPERATIONS = (SCHEDULED, DUPLICATE, COMPLETED, RELEASED, CANCELLED, MOVED, DEAD, RETRIED)
+CANCELLED, MOVED, DEAD, RETRIED, MISSED = "cancelled", "moved", "dead", "retried", "missed"
+MESSAGE_OPERATIONS = (SCHEDULED, DUPLICATE, COMPLETED, RELEASED, CANCELLED, MOVED, DEAD, RETRIED, MISSED)
 """What happens to messages. A duplicate has the id of a message that exists, and changed nothing.
-A retried one was returned from a dead-letter timeline.
+A retried one was returned from a dead-letter timeline. A missed one is an occurrence of a recurring message that was
+passed over.
 """
 LEASED, EXTENDED, EXPIRED = LEASE_OPERATIONS = ("leased", "extended", "expired")
 """What happens to leases. One expires when its end comes before a consumer settles it."""
@@ -57,7 +58,7 @@ class TimelineStats:
     """The statistics of one timeline since the broker started."""
 
     messages: Counter[str] = field(default_factory=Counter)
-    """By operation: scheduled, duplicate, completed, released, cancelled, moved, dead, retried."""
+    """By operation: scheduled, duplicate, completed, released, cancelled, moved, dead, retried, missed."""
     leases: Counter[str] = field(default_factory=Counter)
     """By operation: leased, extended, expired."""
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -23,7 +23,7 @@ from tidemill.servers.grpc.channel_counts import ChannelCounts
 from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.servers.grpc.error_status import UNEXPECTED
 from tidemill.timelines.consumer import Granted, TimelineConsumer
-from tidemill.timelines.core.lease import Command, CommandOutcome, Complete, Extend, Release, error_of
+from tidemill.timelines.core.lease import TOOK_EFFECT, Command, CommandOutcome, Complete, Extend, Release, error_of
 from tidemill.timelines.core.load import AVAILABLE_MAX
 from tidemill.timelines.core.timeline import resource_of
 from tidemill.timelines.dispatcher import Dispatcher
@@ -308,13 +308,13 @@ def _command(operation: wire.Operation, now_ms: int) -> Command:
 
 
 def _outcomes(number: int, results: Sequence[tuple[Command, CommandOutcome | TimelineError]]) -> wire.Outcomes:
-    if all(result is CommandOutcome.DONE and not isinstance(command, Extend) for command, result in results):
+    if all(result in TOOK_EFFECT and not isinstance(command, Extend) for command, result in results):
         return wire.Outcomes(number=number, all_done=True)
     return wire.Outcomes(number=number, outcomes=[_outcome(*one) for one in results])
 
 
 def _outcome(command: Command, result: CommandOutcome | TimelineError) -> wire.Outcome:
-    if result is CommandOutcome.DONE:
+    if result in TOOK_EFFECT:
         return wire.Outcome(changed=True, until_ms=command.until_ms if isinstance(command, Extend) else 0)
     error: Any = result if isinstance(result, TimelineError) else error_of(result)
     return wire.Outcome(error=type(error).__name__, reason=str(error))

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidemill.timelines.core.lease import (
+    TOOK_EFFECT,
     Cancel,
     Claim,
     Command,
@@ -117,7 +118,7 @@ def plan_commands(
         message = there.get(seq)
         outcome, after = decide(message, command, now_ms)
         outcomes.append(outcome)
-        if outcome is not CommandOutcome.DONE or message is None:
+        if outcome not in TOOK_EFFECT or message is None:
             continue
         del there[seq]
         target = timeline

@@ -13,6 +13,7 @@ from tidemill.timelines.core.lease import (
     Cancel,
     Command,
     Complete,
+    CompleteAs,
     Extend,
     Move,
     MoveToTimeline,
@@ -23,8 +24,10 @@ from tidemill.timelines.core.timeline import TimelineInfo, TimelineSettings, Tim
 
 _LENGTH = Struct(">I")
 _NONE = -1
+_KEY = TimedMessage._fields.index("key")
 _COMMANDS: dict[str, type[Any]] = {
     "C": Complete,
+    "A": CompleteAs,
     "R": Release,
     "E": Extend,
     "X": Cancel,
@@ -74,28 +77,36 @@ def unpack(frame: bytes | memoryview) -> tuple[Any, BlobReader]:
 
 def new_rows(messages: Sequence[NewMessage]) -> tuple[list[list[Any]], list[bytes | None]]:
     """New messages as rows and binary data."""
-    rows = [[one.id, one.due_ms, one.bucket, one.group, _size(one.key), len(one.body)] for one in messages]
+    rows = [
+        [one.id, one.due_ms, one.bucket, one.group, _size(one.key), len(one.body), *_recurrence(one)]
+        for one in messages
+    ]
     return rows, [blob for one in messages for blob in (one.key, one.body)]
 
 
 def new_from(rows: Iterable[Sequence[Any]], blobs: BlobReader) -> list[NewMessage]:
     """The messages of `new_rows`."""
     read = []
-    for message_id, due_ms, bucket, group, key_size, body_size in rows:
+    for message_id, due_ms, bucket, group, key_size, body_size, *recurrence in rows:
         key = blobs.take(key_size)
-        read.append(NewMessage(message_id, due_ms, blobs.take(body_size) or b"", bucket, key, group))
+        read.append(NewMessage(message_id, due_ms, blobs.take(body_size) or b"", bucket, key, group, *recurrence))
     return read
 
 
 def timed_rows(messages: Sequence[TimedMessage]) -> tuple[list[list[Any]], list[bytes | None]]:
     """Messages as rows and binary data; those without a body keep that."""
-    rows = [[*one[:-2], _size(one.key), _size(one.body)] for one in messages]
+    rows = [[*one[:_KEY], _size(one.key), _size(one.body), *_recurrence(one)] for one in messages]
     return rows, [blob for one in messages for blob in (one.key, one.body)]
 
 
 def timed_from(rows: Iterable[Sequence[Any]], blobs: BlobReader) -> list[TimedMessage]:
     """The messages of `timed_rows`."""
-    return [TimedMessage._make([*row[:-2], blobs.take(row[-2]), blobs.take(row[-1])]) for row in rows]
+    read = []
+    for row in rows:
+        key_size, body_size, *recurrence = row[_KEY:]
+        key = blobs.take(key_size)
+        read.append(TimedMessage._make([*row[:_KEY], key, blobs.take(body_size), *(recurrence or [""])]))
+    return read
 
 
 def command_rows(commands: Iterable[Command]) -> list[list[Any]]:
@@ -117,6 +128,11 @@ def timeline_from(row: Sequence[Any]) -> TimelineInfo:
     """The timeline of `timeline_row`."""
     name, number, state, settings = row
     return TimelineInfo(name, number, TimelineState(state), TimelineSettings.from_json(settings))
+
+
+def _recurrence(message: NewMessage | TimedMessage) -> list[str]:
+    """Nothing for a message that is due once: brokers of earlier versions know only these."""
+    return [message.recurrence] if message.recurrence else []
 
 
 def _size(data: bytes | None) -> int:

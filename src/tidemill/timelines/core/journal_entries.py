@@ -58,7 +58,10 @@ class GrantedClaims(NamedTuple):
 
 
 class DoneCommands(NamedTuple):
-    """Commands that were done. A `MoveToTimeline` has the id that the message got."""
+    """Commands that were done. A `MoveToTimeline` has the id that the message got.
+
+    Completions of recurring messages are `CompleteAs`, with the next occurrence.
+    """
 
     timeline: str
     commands: Sequence[Command]

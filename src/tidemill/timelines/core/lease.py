@@ -28,6 +28,7 @@ from tidemill.timelines.core.message import (
     check_group,
     check_id,
 )
+from tidemill.timelines.core.recurrence import next_occurrence, recurrence_from
 
 LEASE_MS_MIN = 1
 LEASE_MS_MAX = 7 * 24 * 3_600_000
@@ -35,6 +36,7 @@ EARLY_MS_MAX = 1_000
 HOLDER_CHARS_MAX = 200
 DEAD_LETTER_NAME_CHARS_MAX = 100
 """The part of a timeline's name that is in the ids of its dead letters."""
+NO_MORE = -1
 
 
 class Claim(NamedTuple):
@@ -65,6 +67,18 @@ class Complete(NamedTuple):
 
     seq: int
     token: int
+
+
+class CompleteAs(NamedTuple):
+    """A completion of a recurring message as the leader of replicated timelines has decided it; only in its journal.
+
+    With NO_MORE as its due time, that was the last occurrence.
+    """
+
+    seq: int
+    token: int
+    due_ms: int
+    recurrence: str
 
 
 class Release(NamedTuple):
@@ -118,18 +132,22 @@ class DeadLetterOrigin(NamedTuple):
     id: str
 
 
-Command = Complete | Release | Extend | Cancel | Move | MoveToTimeline
+Command = Complete | CompleteAs | Release | Extend | Cancel | Move | MoveToTimeline
 
 
 class CommandOutcome(Enum):
     """The result of a command."""
 
     DONE = "done"
+    RECURRED = "recurred"  # completed, and the next occurrence of the message is scheduled
     MISSING = "missing"  # completed, cancelled or unknown; by number also: never leased yet
     STALE = "stale"  # the lease has ended, or the message changed since it was seen
     LEASED = "leased"  # a consumer holds it
     NOT_OWNER = "not owner"
 
+
+TOOK_EFFECT = frozenset({CommandOutcome.DONE, CommandOutcome.RECURRED})
+"""The outcomes of commands that have changed something."""
 
 _ERRORS: dict[CommandOutcome, type[errors.TimelineError]] = {
     CommandOutcome.MISSING: errors.UnknownMessage,
@@ -203,14 +221,19 @@ def decide(message: TimedMessage | None, command: Command, now_ms: int) -> tuple
     if message is None or (message.version == 1 and not isinstance(command, Cancel | Move)):
         return CommandOutcome.MISSING, None
     match command:
-        case Complete(_, token) | Release(_, token, _) | Extend(_, token, _):
+        case Complete(_, token) | CompleteAs(_, token, _, _) | Release(_, token, _) | Extend(_, token, _):
             if message.holder is None or message.token != token or message.due_ms <= now_ms:
                 return CommandOutcome.STALE, None
+            if isinstance(command, Complete | CompleteAs):
+                again = _again(message, command, now_ms)
+                return (CommandOutcome.DONE if again is None else CommandOutcome.RECURRED), again
             return CommandOutcome.DONE, _held(message, command)
         case Cancel(_, group) | Move(_, _, group):
             if message.group != group:
                 return CommandOutcome.NOT_OWNER, None
             if message.holder is not None and message.due_ms > now_ms:
+                if message.recurrence and isinstance(command, Cancel):  # the occurrence ends with its lease
+                    return CommandOutcome.DONE, message._replace(recurrence="", version=message.version + 1)
                 return CommandOutcome.LEASED, None
             return CommandOutcome.DONE, _owned(message, command)
         case MoveToTimeline(_, version, _, _):
@@ -223,6 +246,13 @@ def dead_letter_id(timeline: str, message_id: str, seq: int) -> str:
     """The id of a message in the dead-letter timeline: readable, and unique because a seq is never reused."""
     origin = f"@{timeline[:DEAD_LETTER_NAME_CHARS_MAX]}.{seq}"
     return message_id[: ID_CHARS_MAX - len(origin)] + origin
+
+
+def dead_occurrence_id(timeline: str, message: TimedMessage) -> str:
+    """The id of an occurrence of a recurring message in the dead-letter timeline: each occurrence has its own."""
+    time = f".{message.scheduled_ms}"
+    room = ID_CHARS_MAX - len(dead_letter_id(timeline, "", message.seq)) - len(time)
+    return dead_letter_id(timeline, message.id[:room] + time, message.seq)
 
 
 def dead_letter_origin(message_id: str) -> DeadLetterOrigin | None:
@@ -244,14 +274,31 @@ def _check_end(until_ms: int, now_ms: int) -> None:
         raise errors.BadLease(f"a lease must last {LEASE_MS_MIN} to {LEASE_MS_MAX} ms, not {until_ms - now_ms} ms")
 
 
-def _held(message: TimedMessage, command: Complete | Release | Extend) -> TimedMessage | None:
-    match command:
-        case Release(_, _, due_ms):
-            return message._replace(due_ms=due_ms, holder=None, version=message.version + 1)
-        case Extend(_, _, until_ms):
-            return message._replace(due_ms=until_ms, version=message.version + 1)
-        case _:
-            return None
+def _held(message: TimedMessage, command: Release | Extend) -> TimedMessage:
+    if isinstance(command, Release):
+        return message._replace(due_ms=command.due_ms, holder=None, version=message.version + 1)
+    return message._replace(due_ms=command.until_ms, version=message.version + 1)
+
+
+def _again(message: TimedMessage, command: Complete | CompleteAs, now_ms: int) -> TimedMessage | None:
+    """The next occurrence of a completed message; None for a message that is not due again."""
+    if isinstance(command, CompleteAs):
+        due_ms, recurrence = command.due_ms, command.recurrence
+    elif message.recurrence:
+        following = next_occurrence(recurrence_from(message.recurrence), message.scheduled_ms, now_ms)
+        due_ms, recurrence = (NO_MORE, "") if following is None else (following.due_ms, following.recurrence.to_text())
+    else:
+        return None
+    if due_ms == NO_MORE:
+        return None
+    return message._replace(
+        due_ms=due_ms,
+        scheduled_ms=due_ms,
+        holder=None,
+        version=message.version + 1,
+        attempts=0,
+        recurrence=recurrence,
+    )
 
 
 def _owned(message: TimedMessage, command: Cancel | Move) -> TimedMessage | None:
@@ -262,4 +309,6 @@ def _owned(message: TimedMessage, command: Cancel | Move) -> TimedMessage | None
 
 
 def _dead(message: TimedMessage, now_ms: int) -> TimedMessage:
-    return message._replace(due_ms=now_ms, scheduled_ms=now_ms, holder=None, version=message.version + 1, attempts=0)
+    return message._replace(
+        due_ms=now_ms, scheduled_ms=now_ms, holder=None, version=message.version + 1, attempts=0, recurrence=""
+    )

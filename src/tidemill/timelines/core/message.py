@@ -46,6 +46,7 @@ class NewMessage(NamedTuple):
     bucket: int
     key: bytes | None = None
     group: str = ""
+    recurrence: str = ""  # as `core.recurrence` writes it; empty: the message is due once
 
 
 class Scheduled(NamedTuple):
@@ -75,6 +76,7 @@ class TimedMessage(NamedTuple):
     size: int
     key: bytes | None
     body: bytes | None = None
+    recurrence: str = ""  # when it is due again after its completion; empty: never
 
 
 class TimelinePosition(NamedTuple):

@@ -22,6 +22,8 @@ COLUMNS = (
     "s.seq, s.id, s.due_ms, s.scheduled_ms, s.bucket, s.producer_group, s.holder, s.token, s.version, s.attempts,"
     " s.size, s.key"
 )
+RULE = "coalesce((SELECT r.rule FROM tidemill.recurring r WHERE r.seq = s.seq), '')"
+"""The recurrence of a message `s`."""
 TABLES = ("tidemill.fresh", "tidemill.sorted")
 """The tables that may contain the row of a message; it is in exactly one of them at any instant."""
 AT = "m.timeline = {0} AND (m.due_ms, m.seq) >= ({1}, {2}) AND (m.due_ms, m.seq) <= ({1}, {2})"
@@ -108,11 +110,13 @@ async def find(
     rows = f"SELECT * FROM ({parts}) s ORDER BY s.due_ms, s.seq LIMIT {where.bind(limit)}"  # noqa: S608 (own text; values are bound)
     if bodies:
         rows = f"""
-            SELECT {columns}
+            SELECT {columns}, {RULE}
             FROM (SELECT s.*, sum(s.size) OVER (ORDER BY s.due_ms, s.seq) AS total FROM ({rows}) s) s
             WHERE s.total <= {FIND_BYTES_MAX} OR s.total = s.size
             ORDER BY s.due_ms, s.seq
         """  # noqa: S608 (own text; values are bound)
+    else:
+        rows = f"SELECT s.*, NULL, {RULE} FROM ({rows}) s ORDER BY s.due_ms, s.seq"  # noqa: S608 (own text; values are bound)
     return [TimedMessage(*row) for row in await connection.fetch(rows, *where.values)]
 
 

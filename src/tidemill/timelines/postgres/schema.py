@@ -4,6 +4,7 @@
     sorted     messages that were rewritten in the order of the timeline (`sort.py`); the same columns
     changed    position and holder of messages that were leased, released or moved: few, and in use now;
                `row_ms` is the due time in the message's own row, which is found by it
+    recurring  the rules of recurring messages: few
     unfinished the broker that finishes the creation or deletion of a timeline, and its deadline
 
 A message is in `fresh` or in `sorted`. `fresh` is small, so it and its indexes are in memory, each of their pages is
@@ -26,7 +27,7 @@ import asyncpg
 
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 
-VERSION = 5
+VERSION = 6
 SCHEMA_LOCK = 0x544D544C  # one number for all brokers: "TMTL"
 UPGRADE_SECONDS = 3_600.0
 
@@ -86,6 +87,7 @@ CREATE TABLE tidemill.changed (
 );
 CREATE INDEX changed_order ON tidemill.changed (timeline, due_ms);
 """
+_RECURRING = "CREATE TABLE tidemill.recurring (seq bigint PRIMARY KEY, rule text NOT NULL);"
 # Most upgrades rewrite every row, which takes longer with indexes.
 _BARE = "DROP INDEX tidemill.message_ids, tidemill.message_order;"
 # Version 1 kept the state of a message in its row.
@@ -134,7 +136,7 @@ async def prepare(connection: asyncpg.Connection) -> None:
         await connection.execute(_COMMON)
         version = await connection.fetchval("SELECT max(version) FROM tidemill.schema_version")
         if version is None:
-            await connection.execute(_SORTED + _FRESH + _CHANGED + _INDEXES)
+            await connection.execute(_SORTED + _FRESH + _CHANGED + _RECURRING + _INDEXES)
             await connection.execute("INSERT INTO tidemill.schema_version VALUES ($1)", VERSION)
         elif version < VERSION:
             await connection.execute("SET LOCAL enable_seqscan = on")  # an upgrade reads whole tables
@@ -146,11 +148,13 @@ async def prepare(connection: asyncpg.Connection) -> None:
 
 def _upgrade(version: int) -> str:
     """The statements that upgrade an earlier version to this one."""
+    if version == 5:
+        return _RECURRING
     if version == 4:
-        return _SLIM + _INDEXES
+        return _SLIM + _RECURRING + _INDEXES
     split = _SPLIT + _CHANGED + _TOUCHED if version == 1 else _NOTE_ROWS
     join = _JOIN_BODIES if version < 3 else ""
-    return _BARE + split + join + _RENAME + _FRESH + _INDEXES
+    return _BARE + split + join + _RENAME + _FRESH + _RECURRING + _INDEXES
 
 
 @contextmanager

@@ -35,7 +35,16 @@ from tidemill.timelines.core.lease import (
 )
 from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage, check_new
 from tidemill.timelines.core.timeline import Purge, Step, TimelineInfo, TimelineState, after
-from tidemill.timelines.postgres.reads import AT, COLUMNS, STATES, STATES_AT, TABLES, timeline_named, usable_timeline
+from tidemill.timelines.postgres.reads import (
+    AT,
+    COLUMNS,
+    RULE,
+    STATES,
+    STATES_AT,
+    TABLES,
+    timeline_named,
+    usable_timeline,
+)
 
 
 def _places(table: str, wanted: str) -> str:
@@ -45,7 +54,7 @@ def _places(table: str, wanted: str) -> str:
 
 
 _KNOWN = f"SELECT {COLUMNS} FROM {STATES} WHERE s.timeline = $1 AND s.id = ANY($2::text[])"  # noqa: S608 (own text; values are bound)
-_OURS_TO_CHANGE = f"SELECT {COLUMNS} FROM {STATES_AT}"  # noqa: S608 (own text; values are bound)
+_OURS_TO_CHANGE = f"SELECT {COLUMNS}, NULL, {RULE} FROM {STATES_AT}"  # noqa: S608 (own text; values are bound)
 # "+ 0" keeps the planner from an index by that column, which it would choose for a table that was empty in its last
 # statistics.
 _LOCKED = """
@@ -79,6 +88,7 @@ WITH held AS (
     CROSS JOIN LATERAL (
         SELECT c.seq, c.row_ms FROM tidemill.changed c
         WHERE c.seq = g.seq AND c.token = g.token AND c.timeline + 0 = $1 AND c.holder IS NOT NULL AND c.due_ms + 0 > $4
+            AND (SELECT r.seq FROM tidemill.recurring r WHERE r.seq = c.seq) IS NULL
         OFFSET 0
     ) h
 ), new AS (
@@ -129,9 +139,13 @@ _MOVE_AWAY = _BOTH.format(
 _USED = " UNION ALL ".join(f"SELECT id FROM {table} WHERE timeline = $1 AND id = ANY($2::text[])" for table in TABLES)  # noqa: S608 (own text; values are bound)
 _GIVEN = "(SELECT * FROM unnest($2::bigint[], $3::bigint[]) AS g (seq, row_ms))"
 _DELETE = _BOTH.format(*(f"DELETE FROM {table} WHERE ctid = ANY({_places(table, _GIVEN)})" for table in TABLES))  # noqa: S608 (own text; values are bound)
+_ADD_RULES = "INSERT INTO tidemill.recurring SELECT * FROM unnest($1::bigint[], $2::text[])"
+_REMOVE_RULES = "DELETE FROM tidemill.recurring WHERE seq = ANY($1::bigint[])"
 _PURGE = """
 WITH gone AS (
     DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE timeline = $1 LIMIT $2)) RETURNING seq
+), rules AS (
+    DELETE FROM tidemill.recurring USING gone WHERE recurring.seq = gone.seq
 )
 DELETE FROM tidemill.changed USING gone WHERE changed.seq = gone.seq
 """
@@ -193,7 +207,18 @@ async def _insert(connection: asyncpg.Connection, timeline: int, messages: Seque
     numbers: dict[str, int] = dict(await connection.fetch(_INSERT, timeline, *_columns(messages)))
     if twice := [row[0] for row in await connection.fetch(_SORTED, timeline, list(numbers))]:
         await connection.execute(_TAKE_BACK, timeline, twice)
-    return {one: number for one, number in numbers.items() if one not in set(twice)} if twice else numbers
+        numbers = {one: number for one, number in numbers.items() if one not in set(twice)}
+    rules = {numbers[one.id]: one.recurrence for one in messages if one.recurrence and one.id in numbers}
+    await _write_rules(connection, {}, rules)
+    return numbers
+
+
+async def _write_rules(connection: asyncpg.Connection, before: Mapping[int, str], after: Mapping[int, str]) -> None:
+    """Write the recurrences that have changed; hardly any message has one."""
+    if gone := [seq for seq, rule in before.items() if rule and rule != after.get(seq)]:
+        await connection.execute(_REMOVE_RULES, gone)
+    if new := {seq: rule for seq, rule in after.items() if rule and rule != before.get(seq)}:
+        await connection.execute(_ADD_RULES, list(new), list(new.values()))
 
 
 async def acquire(
@@ -302,7 +327,10 @@ async def _write(
     gone, kept, dead = [], [], []
     left: dict[int, int] = {}
     row_ms: dict[int, int] = {}
+    rules_before, rules_after = {}, {}
     for before, now, target in changes:
+        rules_before[before.seq] = before.recurrence
+        rules_after[before.seq] = "" if now is None else now.recurrence
         if before.version > 1:
             left[before.seq] = before.version
         row_ms[before.seq] = before.due_ms
@@ -318,6 +346,7 @@ async def _write(
         kept.append((now.seq, *place, now.holder, now.token, now.version, now.attempts))
         if now.id != before.id:
             dead.append((now.seq, others[target], now.id))
+    await _write_rules(connection, rules_before, rules_after)
     if left:
         were = await connection.fetch(_LEAVE_CHANGED, list(left))
         if {seq: version for seq, version, _ in were} != left:

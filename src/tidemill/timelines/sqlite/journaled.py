@@ -6,7 +6,7 @@ makes the same changes from entries. It uses the same functions, so both follow 
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 from tidemill.timelines.core.errors import TimelineError
@@ -23,7 +23,17 @@ from tidemill.timelines.core.journal_entries import (
     RestatedMessages,
     ScheduledMessages,
 )
-from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, LeaseGrant, MoveToTimeline
+from tidemill.timelines.core.lease import (
+    NO_MORE,
+    TOOK_EFFECT,
+    Claim,
+    Command,
+    CommandOutcome,
+    Complete,
+    CompleteAs,
+    LeaseGrant,
+    MoveToTimeline,
+)
 from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage
 from tidemill.timelines.core.timeline import (
     PURGE_MESSAGES_MAX,
@@ -51,9 +61,14 @@ WHERE m.seq > ? AND m.seq <= ? AND coalesce(c.due_ms, f.due_ms, p.due_ms) NOT NU
 _STATES = f"""
 SELECT m.seq, m.id, coalesce(c.due_ms, f.due_ms, p.due_ms), coalesce(c.scheduled_ms, f.due_ms, p.due_ms), m.bucket,
        m.producer_group, c.holder, coalesce(c.token, 0), coalesce(c.version, 1), coalesce(c.attempts, 0), m.size, m.key,
-       coalesce(m.body, (SELECT b.body FROM bodies b WHERE b.seq = m.seq), x'')
+       coalesce(m.body, (SELECT b.body FROM bodies b WHERE b.seq = m.seq), x''), {reads.RULE}
 FROM {reads.STATE} WHERE m.seq IN (SELECT value FROM json_each(?)) ORDER BY m.seq
 """  # noqa: S608 (own text; values are bound)
+_RECURRING = "SELECT seq FROM recurring WHERE seq IN (SELECT value FROM json_each(?))"
+_NEXT = """
+SELECT r.seq, c.due_ms, r.rule FROM recurring r JOIN changed c ON c.seq = r.seq
+WHERE r.seq IN (SELECT value FROM json_each(?)) AND c.holder IS NULL
+"""
 _EXIST = "SELECT seq FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
 
 
@@ -121,8 +136,12 @@ def settle(
     connection: sqlite3.Connection, name: str, commands: Sequence[Command], now_ms: int, add: AddEntry
 ) -> list[CommandOutcome]:
     """Apply the commands that still hold."""
+    completed = json.dumps([one.seq for one in commands if isinstance(one, Complete)])
+    recurring = {seq for (seq,) in connection.execute(_RECURRING, (completed,))}
     outcomes = writes.settle(connection, name, commands, now_ms)
-    done = [one for one, outcome in zip(commands, outcomes, strict=True) if outcome is CommandOutcome.DONE]
+    done = [one for one, outcome in zip(commands, outcomes, strict=True) if outcome in TOOK_EFFECT]
+    if recurring:
+        done = _decided(connection, done, recurring)
     moved = [one.seq for one in done if isinstance(one, MoveToTimeline)]
     if moved:
         id_of = dict(connection.execute(_IDS, (json.dumps(moved),)))
@@ -130,6 +149,18 @@ def settle(
     if done:
         add(DoneCommands(name, done, now_ms))
     return outcomes
+
+
+def _decided(connection: sqlite3.Connection, done: Iterable[Command], recurring: Collection[int]) -> list[Command]:
+    """The commands, with the next occurrences that completions got: other replicas need not compute the same."""
+    found = connection.execute(_NEXT, (json.dumps(list(recurring)),))
+    next_of = {seq: (due_ms, rule) for seq, due_ms, rule in found}
+    return [
+        CompleteAs(one.seq, one.token, *next_of.get(one.seq, (NO_MORE, "")))
+        if isinstance(one, Complete) and one.seq in recurring
+        else one
+        for one in done
+    ]
 
 
 def restate_catalogue(connection: sqlite3.Connection, add: AddEntry) -> tuple[JournalPosition, int]:

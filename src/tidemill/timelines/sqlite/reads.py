@@ -67,6 +67,10 @@ _HEADS = _ROWS.format("NULL")
 _WHOLE = _ROWS.format(f"CASE WHEN m.size > {INLINE_BYTES_MAX} THEN m.size ELSE hex(m.body) END")
 _KEY = "SELECT key FROM messages WHERE seq = ?"
 _BODY = "SELECT body FROM bodies WHERE seq = ?"
+RULE = "coalesce((SELECT r.rule FROM recurring r WHERE r.seq = m.seq), '')"
+"""The recurrence of a message `m`."""
+_RULES = "SELECT r.seq, r.rule FROM json_each(?) AS c CROSS JOIN recurring r ON r.seq = c.value"
+_ANY_RULE = "SELECT EXISTS (SELECT 1 FROM recurring)"
 _BLOCKS = "SELECT (SELECT min(block) FROM fresh), (SELECT max(block) FROM fresh)"
 _BLOCK = "block"  # there may be several; their values are `block0` and so on
 _ROW = "SELECT name, number, state, settings FROM timelines"
@@ -163,6 +167,7 @@ def _messages(connection: sqlite3.Connection, states: list[list[Any]], *, bodies
     numbers, *carried = (json.loads(column) for column in rows)
     if len(numbers) < len(seqs):
         raise StoreCorrupt(f"{len(seqs) - len(numbers)} messages have a place on the timeline, but no row")
+    rules = _rules(connection, seqs)
     place_of = {seq: place for place, seq in enumerate(numbers)}
     order = [place_of[seq] for seq in seqs]
     ids, buckets, groups, sizes, keys, texts = ([column[place] for place in order] for column in carried)
@@ -185,8 +190,15 @@ def _messages(connection: sqlite3.Connection, states: list[list[Any]], *, bodies
         sizes,
         whole_keys,
         whole_bodies if bodies else texts,
+        [rules.get(seq, "") for seq in seqs],
     )
     return map(TimedMessage._make, zip(*columns, strict=True))
+
+
+def _rules(connection: sqlite3.Connection, seqs: Sequence[int]) -> dict[int, str]:
+    """The recurrences of those messages that have one."""
+    (there,) = connection.execute(_ANY_RULE).fetchone()
+    return dict(connection.execute(_RULES, (json.dumps(seqs),))) if there else {}
 
 
 def _large(connection: sqlite3.Connection, question: str, seq: int) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidemill.timelines.core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable, TimelineError
 from tidemill.timelines.sqlite import upgrade
-from tidemill.timelines.sqlite.tables import BODIES, FRESH, MESSAGES, TIMELINES, VERSION, create
+from tidemill.timelines.sqlite.tables import BODIES, FRESH, MESSAGES, RECURRING, TIMELINES, VERSION, create
 
 APPLICATION_ID = 0x544D544C  # "TMTL", so that another program's file is not mistaken for ours
 BUSY_MS = 5_000
@@ -73,7 +73,7 @@ def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if not tables and not application:
-        create(connection, TIMELINES + BODIES + MESSAGES + FRESH)
+        create(connection, TIMELINES + BODIES + MESSAGES + FRESH + RECURRING)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
     elif application != APPLICATION_ID:

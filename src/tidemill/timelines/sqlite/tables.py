@@ -12,6 +12,7 @@ operation on a message would change another page. So the tables follow the order
     gone       the numbers of messages that are completed or cancelled and still have rows in `messages`; `sweep.py`
                removes these in the order of the file, many from a page at a time
     bodies     large bodies; a small one is in its message's row
+    recurring  the rules of recurring messages: few, and read only when it is not empty
 
 A message is in one of `fresh`, `places`, `changed` and `gone`. Its version is 1 exactly as long as it is in one of the
 first two.
@@ -19,7 +20,7 @@ first two.
 
 import sqlite3
 
-VERSION = 4
+VERSION = 5
 BLOCK = 32_768
 """The numbers per block of `fresh`. The rows of a file depend on it, so another size needs another version."""
 INLINE_BYTES_MAX = 512
@@ -82,6 +83,13 @@ CREATE TABLE fresh (
     seq INTEGER NOT NULL,
     PRIMARY KEY (block, timeline, due_ms, seq)
 ) STRICT, WITHOUT ROWID;
+"""
+
+RECURRING = """
+CREATE TABLE recurring (
+    seq INTEGER PRIMARY KEY,
+    rule TEXT NOT NULL
+) STRICT;
 """
 
 

@@ -1,10 +1,10 @@
 """Upgrades files of earlier versions to this one in bounded steps.
 
-Version 3 had no `fresh`: the rows of its `places` stay there. Versions 1 and 2 kept the state of a message in its row
-and its place in an index; version 1 kept all bodies apart. The first step renames such an old table, creates the new
-ones and sets the version of the file, so that no earlier Tidemill opens it any more. Each further step moves some
-messages, and the last one drops the old table. If the process was killed, the next start continues while the old table
-exists.
+Version 4 had no `recurring`. Version 3 had no `fresh`: the rows of its `places` stay there. Versions 1 and 2 kept the
+state of a message in its row and its place in an index; version 1 kept all bodies apart. The first step renames such
+an old table, creates the new ones and sets the version of the file, so that no earlier Tidemill opens it any more. Each
+further step moves some messages, and the last one drops the old table. If the process was killed, the next start
+continues while the old table exists.
 """
 
 import sqlite3
@@ -14,9 +14,10 @@ from pathlib import Path
 
 import structlog
 
-from tidemill.timelines.sqlite.tables import FRESH, INLINE_BYTES_MAX, MESSAGES, create
+from tidemill.timelines.sqlite.tables import FRESH, INLINE_BYTES_MAX, MESSAGES, RECURRING, create
 
 WITHOUT_FRESH = 3
+WITHOUT_RECURRING = 4
 STEP_MESSAGES = 20_000
 LOG_MESSAGES = 1_000_000
 
@@ -66,6 +67,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def begin(connection: sqlite3.Connection, version: int) -> None:
     """Create the tables that an earlier version lacks, and rename its table of messages if that differs."""
+    create(connection, RECURRING)
+    if version == WITHOUT_RECURRING:
+        return
     create(connection, FRESH)
     if version == WITHOUT_FRESH:
         return

@@ -35,7 +35,7 @@ from tidemill.timelines.core.lease import (
 )
 from tidemill.timelines.core.message import NewMessage, Scheduled, TimedMessage, check_new
 from tidemill.timelines.core.timeline import Purge, Step, TimelineInfo, TimelineState, after
-from tidemill.timelines.sqlite.reads import STATE, fresh_blocks, timeline_named, usable_timeline
+from tidemill.timelines.sqlite.reads import RULE, STATE, fresh_blocks, timeline_named, usable_timeline
 from tidemill.timelines.sqlite.tables import BLOCK, INLINE_BYTES_MAX
 
 _DUE = TimedMessage._fields.index("due_ms")
@@ -44,7 +44,8 @@ _STATES = f"""
 SELECT json_group_array(json_array(
     m.seq, m.id, coalesce(c.due_ms, f.due_ms, p.due_ms),
     coalesce(c.scheduled_ms, f.due_ms, p.due_ms), m.bucket, m.producer_group,
-    c.holder, coalesce(c.token, 0), coalesce(c.version, 1), coalesce(c.attempts, 0), m.size, NULL))
+    c.holder, coalesce(c.token, 0), coalesce(c.version, 1), coalesce(c.attempts, 0), m.size, NULL, NULL,
+    {RULE}))
 FROM {STATE} WHERE {{}} IN (SELECT value FROM json_each(?2))
 """  # noqa: S608 (own text; values are bound)
 # The plus keeps the planner from scanning the ids of the whole timeline instead of looking up the numbers.
@@ -95,7 +96,10 @@ DELETE FROM changed WHERE seq IN (
 _USED = "SELECT id FROM messages WHERE timeline = ? AND id IN (SELECT value FROM json_each(?))"
 _MOVE_AWAY = "UPDATE messages SET timeline = ?, id = ? WHERE seq = ?"
 # Completions are [seq, token].
-_HELD = "h.seq = c.value ->> 0 AND h.token = c.value ->> 1 AND h.holder IS NOT NULL AND +h.due_ms > "
+_HELD = """
+h.seq = c.value ->> 0 AND h.token = c.value ->> 1 AND h.holder IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM recurring r WHERE r.seq = h.seq) AND +h.due_ms >
+"""
 _HELD_BY_ALL = f"""
 SELECT count(*) FROM json_each(?2) AS c CROSS JOIN changed AS h ON {_HELD} ?3 AND +h.timeline = ?1
 """  # noqa: S608 (own text; values are bound)
@@ -108,6 +112,8 @@ _REMOVE = "DELETE FROM {} WHERE seq IN (SELECT value FROM json_each(?))"
 _REMOVE_MESSAGES = _REMOVE.format("messages")
 _REMOVE_CHANGED = _REMOVE.format("changed")
 _REMOVE_BODIES = _REMOVE.format("bodies")
+_REMOVE_RULES = _REMOVE.format("recurring")
+_ADD_RULES = "INSERT INTO recurring SELECT value ->> 0, value ->> 1 FROM json_each(?)"
 
 
 class _BatchPart(NamedTuple):
@@ -185,6 +191,7 @@ def restore(connection: sqlite3.Connection, timeline: int, messages: Sequence[Ti
         if one.version > 1
     ]
     connection.execute(_CHANGE, (json.dumps(changed),))
+    _write_rules(connection, {}, {one.seq: one.recurrence for one in messages})
 
 
 def acquire(
@@ -273,7 +280,7 @@ def _alive(rows: Iterable[list[Any]]) -> list[TimedMessage]:
     return [TimedMessage(*row) for row in rows if row[_DUE] is not None]
 
 
-def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages: Iterable[NewMessage]) -> None:
+def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages: Sequence[NewMessage]) -> None:
     entries = []
     blob = bytearray(1)  # never empty: Python binds an empty blob as NULL
     for new in messages:
@@ -287,11 +294,23 @@ def _insert(connection: sqlite3.Connection, timeline: int, first: int, messages:
     connection.execute(_INSERT_FRESH, (first, timeline, text))
     if any(entry[5] > INLINE_BYTES_MAX for entry in entries):
         connection.execute(_INSERT_BODIES, (first, text, blob, INLINE_BYTES_MAX))
+    _write_rules(connection, {}, {first + place: new.recurrence for place, new in enumerate(messages)})
+
+
+def _write_rules(connection: sqlite3.Connection, before: Mapping[int, str], after: Mapping[int, str]) -> None:
+    """Write the recurrences that have changed; hardly any message has one."""
+    if gone := [seq for seq, rule in before.items() if rule and rule != after.get(seq)]:
+        connection.execute(_REMOVE_RULES, (json.dumps(gone),))
+    if new := [(seq, rule) for seq, rule in after.items() if rule and rule != before.get(seq)]:
+        connection.execute(_ADD_RULES, (json.dumps(new),))
 
 
 def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Change], others: Mapping[str, int]) -> None:
     untouched, changed, kept, gone = [], [], [], []
+    rules_before, rules_after = {}, {}
     for before, now, target in changes:
+        rules_before[before.seq] = before.recurrence
+        rules_after[before.seq] = "" if now is None else now.recurrence
         if before.version == 1:
             untouched.append((before.seq, before.due_ms))
         else:
@@ -303,6 +322,7 @@ def _write(connection: sqlite3.Connection, timeline: int, changes: Iterable[Chan
         kept.append((timeline if now.id == before.id else others[target], now.due_ms, now.seq, *state))
         if now.id != before.id:
             _expect(connection.execute(_MOVE_AWAY, (others[target], now.id, now.seq)), 1)
+    _write_rules(connection, rules_before, rules_after)
     if untouched:
         _leave(connection, timeline, *_by_age(connection, untouched))
     if changed:
@@ -350,7 +370,7 @@ def _purge(connection: sqlite3.Connection, timeline: TimelineInfo, limit: int) -
     for statement in (_LEAVE_FRESH, _LEAVE_PLACES):
         connection.execute(statement, (timeline.number, json.dumps(places)))
     numbers = json.dumps([seq for seq, _ in places])
-    for statement in (_REMOVE_CHANGED, _REMOVE_BODIES, _REMOVE_MESSAGES):
+    for statement in (_REMOVE_CHANGED, _REMOVE_BODIES, _REMOVE_RULES, _REMOVE_MESSAGES):
         connection.execute(statement, (numbers,))
     left = connection.execute("SELECT 1 FROM messages WHERE timeline = ? LIMIT 1", (timeline.number,)).fetchone()
     if left:

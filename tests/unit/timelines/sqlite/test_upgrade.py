@@ -32,7 +32,7 @@ LINE = [
 BODIES = {"empty": b"", "large": bytes(600), "large-leased": b"x" * 600}
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=[1, 2, 3, 4])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / "timelines.db"
     connection = sqlite3.connect(path)
@@ -52,7 +52,8 @@ async def check(path: Path) -> None:
     assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    assert tables == {"timelines", "messages", "fresh", "places", "changed", "gone", "bodies", "sqlite_sequence"}
+    expected = {"timelines", "messages", "fresh", "places", "changed", "gone", "bodies", "recurring", "sqlite_sequence"}
+    assert tables == expected
     assert connection.execute(
         "SELECT count(*) FROM bodies WHERE length(body) <= ?", (INLINE_BYTES_MAX,)
     ).fetchone() == (0,)
