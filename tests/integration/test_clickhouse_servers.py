@@ -253,10 +253,43 @@ def test_groups_are_tables_on_the_servers(world: World) -> None:
     active = "SELECT members, partitions FROM group_activity WHERE group_id = 'it\\'s'"
     assert world.first.ask(active) == "1\t2"
     assert len(world.first.ask(members).splitlines()) < 6
-    owners = "SELECT uniqExact(client_id), any(generation_id) >= 1 FROM consumer_offsets WHERE group_id = 'it\\'s'"
-    assert world.second.ask(owners) == "1\t1"
+    committers = "uniqExact(member_id), any(client_id), any(client_host), any(generation_id) >= 1"
+    asked = f"SELECT {committers} FROM consumer_offsets WHERE group_id = 'it\\'s'"
+    assert world.second.ask(asked) == "1\tme\t/127.0.0.1\t1"
+    asked = "SELECT any(metadata), any(join_time) > now64(9) - 600 FROM group_members WHERE group_id = 'it\\'s'"
+    assert world.first.ask(asked) == '{"topics": ["grouped"]}\t1'
+    columns = "kind, state, protocol_name, leader != '', coordinator, members, state_time > now64(3) - 600"
+    asked = f"SELECT {columns} FROM consumer_groups FINAL WHERE group_id = 'it\\'s'"
+    assert world.first.ask(asked) == "classic\tStable\trange\t1\t0\t1\t1"
     reader.close()
     eventually(lambda: world.first.ask(active) == "0\t2", "the member is gone")
+    eventually(lambda: "Empty" in world.first.ask(asked), "the group is empty")
+
+
+def test_an_offset_that_was_written_by_hand_is_not_taken_and_is_repaired_at_a_take_over(world: World) -> None:
+    world.create("copied")
+    world.send("copied", 3, 5)
+    config = {"bootstrap.servers": world.broker.bootstrap_servers, "group.id": "copiers"}
+    reader = Consumer({**config, "enable.auto.commit": False})
+    place = TopicPartition("copied", 3, 4)
+    assert reader.commit(offsets=[place], asynchronous=False)[0].error is None
+    newest = "SELECT argMax(offset, commit_time) FROM consumer_offsets WHERE group_id = 'copiers'"
+    eventually(lambda: world.second.ask(newest) == "4", "the table has the offset")
+    by_hand = "'copiers', 'copied', {0}, 1, now64(3) + INTERVAL 1 DAY"
+    for partition in (2, 3):
+        values = by_hand.format(partition)
+        world.second.ask(
+            f"INSERT INTO consumer_offsets (group_id, topic, partition, offset, commit_time) SELECT {values}"
+        )
+    assert world.second.ask(newest) == "1"
+    world.broker.restart()
+    eventually(lambda: world.second.ask(newest) == "4", "the row of the journal counts again")
+    assert world.second.ask("SELECT count() FROM consumer_offsets WHERE group_id = 'copiers' AND offset = 1") == "0"
+    assert reader.committed([place], timeout=WAIT_S)[0].offset == 4, "consumers never saw the other offset"
+    reader.close()
+    counted = scraped(world.broker.http)
+    assert counted['tidemill_group_table_differences_total{kind="foreign"}'] == 1
+    assert counted['tidemill_group_table_differences_total{kind="extra"}'] == 1
 
 
 def test_the_guide_does_what_it_says(world: World, tmp_path: Path) -> None:

@@ -64,11 +64,11 @@ class Server:
         asked = "&".join(f"{name}={value}" for name, value in faults.items())
         urllib.request.urlopen(f"http://127.0.0.1:{self.port}/fault?{asked}", data=b"", timeout=60).read()
 
-    def ask(self, sql: str) -> str:
+    def ask(self, sql: str, database: str = "tidemill") -> str:
         trusted = ssl.create_default_context(cafile=self._secure[2]) if self._secure else None
         if trusted is not None and self._secure is not None and self._asks_certificate:
             trusted.load_cert_chain(*self._secure[:2])
-        url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}/?database=tidemill"
+        url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}/?database={database}"
         proof = {"Authorization": f"Basic {base64.b64encode(self._login.encode()).decode()}"}
         request = urllib.request.Request(url, data=sql.encode(), headers=proof)
         found: bytes = urllib.request.urlopen(request, timeout=60, context=trusted).read()

@@ -345,6 +345,7 @@ class Node:
         module = await asyncio.to_thread(import_module, GROUP_TABLES)
         tokens = f"tidemill-{self.settings.node_id}-{self.tables.run_id}-"
         recorder = module.GroupRecorder(broker, await self.tables.engine(), tokens)
+        broker.metrics.sources.append(recorder.readings)
         self._servers.push_async_callback(recorder.close)
         recorder.start()
 

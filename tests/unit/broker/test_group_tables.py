@@ -10,6 +10,9 @@ from tests.support.virtual_loop import VirtualLoop
 
 from tidemill.broker.group_tables import INTERVAL_S, GroupRecorder
 from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
+from tidemill.groups.core.table_comparison import OFFSETS_KEPT_MS
+from tidemill.model.metrics import CounterReading
+from tidemill.sql.table_rows import quoted
 from tidemill.streams.clickhouse.errors import EngineRefused, EngineUnreachable
 from tidemill.supervision.supervisor import Supervisor
 
@@ -18,6 +21,24 @@ SECONDS = 60
 BEAT_S = 3
 ACTIVE_S = 120
 JOINED_BEFORE_NS = 77
+
+
+_ROW = pa.struct(
+    {
+        "1": pa.int64(),
+        "2": pa.int32(),
+        "3": pa.binary(),
+        "4": pa.bool_(),
+        "5": pa.int64(),
+    }
+)
+FOUND = pa.schema({"group_id": pa.binary(), "topic": pa.binary(), "partition": pa.int32(), "high": _ROW, "low": _ROW})
+
+
+def row(group: str, partition: int, offset: int, commit_ms: int = 1, *, deleted: bool = False) -> dict[str, Any]:
+    """The newest row of a partition of `orders` in the table."""
+    newest = {"1": offset, "2": -1, "3": b"", "4": deleted, "5": commit_ms}
+    return {"group_id": group.encode(), "topic": b"orders", "partition": partition, "high": newest, "low": newest}
 
 
 class World:
@@ -32,9 +53,15 @@ class World:
         self.rejected = ""
         self.offsets: list[SeenOffset] = []
         self.slow_s = 0.0
+        self.tables: dict[int, list[dict[str, Any]]] = {}
+        self.commands: list[tuple[int, str]] = []
         self.groups = self.view = self
         self.supervisor = Supervisor()
         self.recorder = GroupRecorder(self, self, "run-")  # type: ignore[arg-type]  # as much of a broker as it needs
+
+    def after(self, sql: str, row: dict[str, Any]) -> bool:
+        """Whether the query asks for this row: by its group, or as one after the last page."""
+        return "group_id IN" not in sql or quoted(row["group_id"].decode()) in sql
 
     def clock_ms(self) -> int:
         return int(self._loop.now * 1000)
@@ -65,7 +92,20 @@ class World:
             raise EngineRefused("rejected")
         self.inserts.append((table, rows, token))
 
+    @property
+    def servers(self) -> int:
+        return 3
+
+    def is_away(self, server: int) -> bool:
+        return self.away and server == 0
+
+    async def command(self, sql: str, *, server: int = 0) -> None:
+        self.commands.append((server, sql))
+
     async def query(self, sql: str, *, server: int = 0) -> pa.Table:
+        if "FROM consumer_offsets" in sql:
+            rows = self.tables.get(server, [])
+            return pa.Table.from_pylist([row for row in rows if self.after(sql, row)], schema=FOUND)
         assert server == 0
         if self.away:
             raise EngineUnreachable("away")
@@ -163,4 +203,116 @@ def test_a_group_whose_rows_are_rejected_holds_back_no_other(loop: VirtualLoop, 
     world.offsets = [SeenOffset(group, "orders", 1, 5, -1, "", 1) for group in [*others, name]]
     loop.run_until_complete(world.recorder.record())
     assert written_offsets(world) == {(group, 1) for group in others}
+    loop.close()
+
+
+def kinds(world: World) -> dict[str, float]:
+    counts = [each for each in world.recorder.readings() if isinstance(each, CounterReading)]
+    return {dict(each.labels)["kind"]: each.value for each in counts if each.value}
+
+
+def test_offsets_that_the_table_has_are_not_written_again_after_a_take_over(loop: VirtualLoop) -> None:
+    world = World(loop)
+    world.offsets = [SeenOffset("g", "orders", partition, 5, -1, "", 1) for partition in (1, 2)]
+    world.tables = {1: [row("g", 1, 5)], 2: [row("g", 2, 5)]}
+    loop.run_until_complete(world.recorder.record())
+    assert written_offsets(world) == set()
+    assert (kinds(world), world.commands) == ({}, [])
+    loop.close()
+
+
+def test_rows_that_differ_from_the_journal_at_a_take_over_are_repaired(loop: VirtualLoop) -> None:
+    world = World(loop)
+    world.offsets = [SeenOffset(name, "orders", 1, 5, -1, "", 100) for name in ("foreign", "it's", "missing", "stale")]
+    world.tables = {
+        1: [row("foreign", 1, 9, 200), row("foreign", 2, 9, 7), row("it's", 1, 6, 100), row("stale", 1, 4, 99)]
+    }
+    loop.run_until_complete(world.recorder.record())
+    assert written_offsets(world) == {(name, 1) for name in ("foreign", "it's", "missing", "stale")}
+    assert kinds(world) == {"foreign": 2, "extra": 1, "stale": 1}, "a group without a row may be new"
+    [(server, deletion)] = world.commands
+    assert server == 1
+    assert deletion.count("group_id =") == 3, "older rows do not count, and stay"
+    assert "group_id = 'it\\'s' AND topic = 'orders' AND partition = 1" in deletion
+    assert ">= 100)" in deletion
+    assert "partition = 2 AND toUnixTimestamp64Milli(commit_time) >= 0)" in deletion
+    loop.close()
+
+
+def test_rows_that_are_changed_by_hand_are_repaired_within_a_minute(loop: VirtualLoop) -> None:
+    world = World(loop)
+    world.offsets = [SeenOffset("g", "orders", partition, 5, -1, "", 1) for partition in (1, 2)]
+
+    async def live() -> None:
+        world.recorder.start()
+        await asyncio.sleep(10)
+        world.tables = {1: [row("g", 1, 3, 50), row("unknown", 0, 3, 50)], 2: []}
+        await asyncio.sleep(40)
+        assert kinds(world) == {}, "nothing is compared yet"
+        world.inserts.clear()
+        await asyncio.sleep(20)
+        assert kinds(world) == {"foreign": 1, "extra": 1, "missing": 1}
+        assert written_offsets(world) == {("g", 1), ("g", 2)}
+        world.tables = {1: [row("g", 1, 5), row("unknown", 0, 0, 90, deleted=True)], 2: [row("g", 2, 5)]}
+        await asyncio.sleep(130)
+        assert kinds(world) == {"foreign": 1, "extra": 1, "missing": 1}, "what is right is not reported"
+        await world.recorder.close()
+
+    loop.run_until_complete(live())
+    loop.close()
+
+
+def test_a_table_is_compared_page_by_page(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.broker.group_table_check.PAGE_ROWS", 2)
+    world = World(loop)
+    world.offsets = [SeenOffset(name, "orders", 1, 5, -1, "", 1) for name in "abcd"]
+    asked: list[str] = []
+
+    def after(sql: str, each: dict[str, Any]) -> bool:
+        if "group_id IN" in sql:
+            return True
+        if sql not in asked:
+            asked.append(sql)
+        last = sql.partition("> ('")[2][:1]
+        rows = [found for found in world.tables[1] if found["group_id"].decode() > last]
+        return each in rows[:2]
+
+    monkeypatch.setattr(world, "after", after)
+    world.tables = {1: [row(name, 1, 5) for name in "abcd"]}
+
+    async def live() -> None:
+        await world.recorder.record()
+        world.tables = {1: [row(name, 1, 6, 2) for name in "abcd"]}
+        for pages, wrong in ((1, 2), (2, 4), (3, 4)):
+            await asyncio.sleep(61)
+            await world.recorder.record()
+            world.tables[1][: pages * 2] = [row(name, 1, 5) for name in "abcd"[: pages * 2]]
+            assert kinds(world) == {"foreign": wrong}
+
+    loop.run_until_complete(live())
+    assert sum("('b', 'orders', 1)" in sql for sql in asked) == 1
+    loop.close()
+
+
+def test_rows_of_the_same_time_with_other_values_are_found(loop: VirtualLoop) -> None:
+    world = World(loop)
+    world.offsets = [SeenOffset("g", "orders", 1, 5, -1, "", 1)]
+    world.tables = {1: [{**row("g", 1, 5), "low": row("g", 1, 2)["low"]}]}
+    loop.run_until_complete(world.recorder.record())
+    assert kinds(world) == {"foreign": 1}
+    loop.close()
+
+
+def test_an_expired_row_is_not_missing(loop: VirtualLoop) -> None:
+    world = World(loop)
+    loop.now = OFFSETS_KEPT_MS / 1000 + 60
+    world.offsets = [SeenOffset("g", "orders", 1, 5, -1, "", 1)]
+
+    async def live() -> None:
+        world.recorder.start()
+        await asyncio.sleep(90)
+        await world.recorder.close()
+
+    loop.run_until_complete(live())
+    assert kinds(world) == {}
     loop.close()

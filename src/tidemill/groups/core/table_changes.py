@@ -1,27 +1,32 @@
-"""The changes of groups since they were last written to the group tables: members, heartbeats, offsets.
+"""The changes of groups since they were last written to the group tables: groups, members, heartbeats, offsets.
 
 A member is written when it changes, and again when its last written heartbeat is old. A member that left is written
 with the state `Gone`, unless its whole group moved to another broker. Heartbeats of all members are written together,
-however often each member sends one. A failed write is repeated: only `accept` marks changes as written.
+however often each member sends one. A group is written when it changes, and once a day,
+because old rows expire. A failed write is repeated: only `accept` marks changes as written.
 
 A member keeps the time at which it joined. No two members have the same time, and the earliest one leads. A broker that
 takes over a group reads the written times (`unrecorded_members`), because the group journal does not store them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
+from tidemill.groups.core.overview import Overview, SeenGroup, SeenMember, SeenOffset
+from tidemill.groups.core.table_comparison import OffsetPlace
 
 HEARTBEAT_MS = 10_000
 """The largest age of a written heartbeat; far below the two minutes after which readers ignore a member."""
+GROUP_MS = 86_400_000
+"""The largest age of a written group."""
 GONE = "Gone"
+DEAD = "Dead"
+"""The state of a group that does not exist any more, as in Kafka."""
 NANOSECONDS = 1_000_000
 """Nanoseconds per millisecond."""
 
 MemberPlace = tuple[str, str]
-OffsetPlace = tuple[str, str, int]
 
 
 class RecordedMember(NamedTuple):
@@ -38,11 +43,32 @@ class RecordedOffset(NamedTuple):
     deleted: bool = False
 
 
+class RecordedGroup(NamedTuple):
+    """A group as it is written, with the time of the row."""
+
+    seen: SeenGroup
+    written_ms: int
+
+
 class Changes(NamedTuple):
     """The rows to write."""
 
     members: list[RecordedMember]
     offsets: list[RecordedOffset]
+    groups: Sequence[RecordedGroup] = ()
+
+    @property
+    def group_ids(self) -> set[str]:
+        """The groups that have rows."""
+        return {each.seen.group_id for rows in self for each in rows}
+
+    def of_groups(self, chosen: Container[str]) -> "Changes":
+        """Return the rows of these groups."""
+        return Changes(
+            [each for each in self.members if each.seen.group_id in chosen],
+            [each for each in self.offsets if each.seen.group_id in chosen],
+            [each for each in self.groups if each.seen.group_id in chosen],
+        )
 
 
 class Recording:
@@ -51,6 +77,20 @@ class Recording:
     def __init__(self) -> None:
         self._members: dict[MemberPlace, RecordedMember] = {}
         self._offsets: dict[OffsetPlace, SeenOffset] = {}
+        self._groups: dict[str, RecordedGroup] = {}
+
+    @property
+    def offsets(self) -> Mapping[OffsetPlace, SeenOffset]:
+        """The offsets that were written last."""
+        return self._offsets
+
+    def adopt(self, offset: SeenOffset) -> None:
+        """Mark an offset as written, because the table has it."""
+        self._offsets[_place(offset)] = offset
+
+    def rewrite(self, place: OffsetPlace) -> None:
+        """Forget that an offset was written, so that it is written again."""
+        self._offsets.pop(place, None)
 
     def unrecorded_members(self, overview: Overview) -> list[MemberPlace]:
         """Return the members that were not written yet."""
@@ -70,6 +110,7 @@ class Recording:
         """
         self._members = {place: each for place, each in self._members.items() if is_here(place[0])}
         self._offsets = {place: each for place, each in self._offsets.items() if is_here(place[0])}
+        self._groups = {group_id: each for group_id, each in self._groups.items() if is_here(group_id)}
         # During a rebalance a session lasts longer, so the computed heartbeat could be in the future.
         seen = (each._replace(heard_ms=min(each.heard_ms, now_ms)) for each in overview.members)
         present = {(each.group_id, each.member_id): each for each in seen}
@@ -83,7 +124,7 @@ class Recording:
             for place, known in self._members.items()
             if place not in present
         ]
-        return Changes(members, self._changed_offsets(overview, now_ms))
+        return Changes(members, self._changed_offsets(overview, now_ms), self._changed_groups(overview, now_ms))
 
     def accept(self, changes: Changes) -> None:
         """Mark these changes as written."""
@@ -93,12 +134,29 @@ class Recording:
                 self._members.pop(place, None)
             else:
                 self._members[place] = member
+        for group in changes.groups:
+            if group.seen.state == DEAD:
+                self._groups.pop(group.seen.group_id, None)
+            else:
+                self._groups[group.seen.group_id] = group
         for offset in changes.offsets:
             at = _place(offset.seen)
             if offset.deleted:
                 self._offsets.pop(at, None)
             else:
                 self._offsets[at] = offset.seen
+
+    def _changed_groups(self, overview: Overview, now_ms: int) -> list[RecordedGroup]:
+        present = {each.group_id: each for each in overview.groups}
+        changed = [
+            RecordedGroup(each, now_ms)
+            for group_id, each in present.items()
+            if (known := self._groups.get(group_id)) is None
+            or known.seen != each
+            or now_ms - known.written_ms >= GROUP_MS
+        ]
+        dead = [each for group_id, each in self._groups.items() if group_id not in present]
+        return changed + [RecordedGroup(each.seen._replace(state=DEAD, members=0), now_ms) for each in dead]
 
     def _changed_offsets(self, overview: Overview, now_ms: int) -> list[RecordedOffset]:
         present = {_place(each): each for each in overview.offsets}

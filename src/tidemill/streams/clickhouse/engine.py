@@ -63,6 +63,11 @@ class Engine:
         """Return the index of the server that stores the partition of a topic with this `tidemill.spread.servers`."""
         return self.layout.owner_of(partition, spread)
 
+    @property
+    def servers(self) -> int:
+        """How many servers there are."""
+        return len(self._served)
+
     def is_away(self, server: int) -> bool:
         """Whether the server was unreachable at the last call."""
         return self._served[server].away
@@ -174,6 +179,11 @@ def _prepare(layout: ServerLayout, place: int, owner: str, client: Any) -> None:
     client.command(
         "INSERT INTO partition_mapping (low, high, place, version) "
         f"SELECT {server.low}, {server.high}, {place}, toUnixTimestamp64Milli(now64(3))"
+    )
+    rows = ", ".join(f"({at}, {text(each.name)}, {each.low}, {each.high})" for at, each in enumerate(layout.servers))
+    client.command(
+        "INSERT INTO partition_servers (place, server, low, high, version) SELECT at.1, at.2, at.3, at.4, "
+        f"toUnixTimestamp64Milli(now64(3)) FROM (SELECT arrayJoin([{rows}]) AS at)"
     )
 
 

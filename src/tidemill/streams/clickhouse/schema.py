@@ -42,8 +42,10 @@ class Definition(NamedTuple):
     engine: str = ""
     ranged_only: bool = False
     servers_only: bool = False
+    embedded_only: bool = False
 
 
+_PLAIN = "topic, partition, offset, timestamp, timestamp_type, key, value, headers"
 _ROW = """
     topic LowCardinality(String),
     partition Int32,
@@ -408,6 +410,55 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
         Definition(_OFFERED, "DROP TABLE IF EXISTS {table}", servers_only=True),
         Definition("messages_accepted", "DROP TABLE IF EXISTS {table}", servers_only=True),
     ),
+    (
+        Definition(
+            "consumer_groups",
+            f"""CREATE TABLE IF NOT EXISTS {{table}} (
+                group_id String, kind LowCardinality(String), state LowCardinality(String), generation_id Int32,
+                protocol_type String, protocol_name String, leader String, coordinator Int32, members UInt32,
+                state_time Nullable(DateTime64(3, 'UTC')), rebalance_time Nullable(DateTime64(3, 'UTC')),
+                recent_rebalances UInt32, update_time DateTime64(3, 'UTC') DEFAULT now64(3)
+            ) ENGINE = {{engine}} {_WEEK.format("update_time")} ORDER BY group_id
+            TTL toDateTime(update_time) + INTERVAL 8 WEEK SETTINGS {{settings}}""",
+            "ReplacingMergeTree(update_time)",
+        ),
+        Definition(
+            "partition_servers",
+            """CREATE TABLE IF NOT EXISTS {table} (
+                place UInt16, server String, low Int32, high Int32, version UInt64
+            ) ENGINE = {engine} ORDER BY place SETTINGS {settings}""",
+            "ReplacingMergeTree(version)",
+            servers_only=True,
+        ),
+        Definition(
+            "kafka_partition_mapping",
+            """CREATE VIEW IF NOT EXISTS {table} AS
+            SELECT place, any(server) AS server, any(low) AS first_partition, any(high) AS last_partition
+            FROM {database}.partition_servers
+            WHERE version = (SELECT max(version) FROM {database}.partition_servers)
+            GROUP BY place ORDER BY place""",
+            servers_only=True,
+        ),
+        Definition(
+            "kafka_partition_mapping",
+            """CREATE VIEW IF NOT EXISTS {table} AS
+            SELECT toUInt16(0) AS place, 'embedded' AS server, toInt32(0) AS first_partition,
+                toInt32(2147483647) AS last_partition""",
+            embedded_only=True,
+        ),
+        Definition(
+            "kafka_messages",
+            f"""CREATE VIEW IF NOT EXISTS {{table}} AS
+            SELECT {_PLAIN}, producer_id, transactional, leader_epoch, appended_at FROM {{database}}.messages
+            WHERE mark = 'record'""",
+        ),
+        Definition(
+            "kafka_messages_ingest",
+            f"""CREATE VIEW IF NOT EXISTS {{table}} AS
+            SELECT {_PLAIN}, producer_id, transactional, leader_epoch, appended_at FROM {{database}}.messages
+            WHERE mark = 'record' AND appended_at > now64(3) - INTERVAL 1 MINUTE""",
+        ),
+    ),
 )
 VERSION = len(MIGRATIONS)
 _VERSIONS = Definition(
@@ -436,7 +487,7 @@ def steps(layout: ServerLayout, version: int) -> Iterator[str]:
 def _belongs(definition: Definition, layout: ServerLayout) -> bool:
     if definition.ranged_only:
         return layout.ranged
-    return not (definition.servers_only and layout.embedded)
+    return not (definition.servers_only if layout.embedded else definition.embedded_only)
 
 
 def render(definition: Definition, layout: ServerLayout) -> str:

@@ -1,7 +1,16 @@
 """Rows of groups in tables: changes, heartbeats, leaves, and nothing twice."""
 
-from tidemill.groups.core.overview import Overview, SeenMember, SeenOffset
-from tidemill.groups.core.table_changes import GONE, HEARTBEAT_MS, NANOSECONDS, RecordedOffset, Recording
+from tidemill.groups.core.overview import Overview, SeenGroup, SeenMember, SeenOffset
+from tidemill.groups.core.table_changes import (
+    DEAD,
+    GONE,
+    GROUP_MS,
+    HEARTBEAT_MS,
+    NANOSECONDS,
+    Changes,
+    RecordedOffset,
+    Recording,
+)
 
 MEMBER = SeenMember("g", "m", 1, "consumer", "range", "me", "here", {"t": [0, 1]}, True, 1_000, "Stable")
 OFFSET = SeenOffset("g", "t", 1, 7, 0, "", 900)
@@ -54,7 +63,7 @@ def test_a_group_that_moved_to_another_broker_is_not_deleted() -> None:
     recording = Recording()
     written(recording, Overview([MEMBER], [OFFSET]), 1_000)
     changes = recording.changes(Overview([], []), 2_000, lambda _group: False)
-    assert changes == ([], [])
+    assert changes == Changes([], [], [])
 
 
 def test_no_heartbeat_is_in_the_future_and_leaves_come_last() -> None:
@@ -82,3 +91,20 @@ def test_the_next_broker_also_names_the_first_member() -> None:
         **times,
         ("g", "third"): 9_000 * NANOSECONDS + 2,
     }
+
+
+def test_a_group_is_written_when_it_changes_once_a_day_and_when_it_ends() -> None:
+    recording, group = Recording(), SeenGroup("g", "classic", "Stable", 1, "consumer", "range", "m", 1)
+
+    def states(now_ms: int, *groups: SeenGroup) -> list[tuple[str, int]]:
+        changes = recording.changes(Overview([], [], groups), now_ms, here)
+        recording.accept(changes)
+        return [(each.seen.state, each.written_ms) for each in changes.groups]
+
+    assert states(1_000, group) == [("Stable", 1_000)]
+    assert states(2_000, group) == []
+    assert states(3_000, group._replace(state="PreparingRebalance")) == [("PreparingRebalance", 3_000)]
+    assert states(4_000, group) == [("Stable", 4_000)]
+    assert states(4_000 + GROUP_MS, group) == [("Stable", 4_000 + GROUP_MS)]
+    assert states(5_000 + GROUP_MS) == [(DEAD, 5_000 + GROUP_MS)]
+    assert states(6_000 + GROUP_MS) == []

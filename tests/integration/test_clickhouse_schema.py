@@ -1,0 +1,59 @@
+"""The tables on a server: migrated from a kept earlier version, read under the names of Kafka, and printed as DDL.
+
+The server is the HTTP front of the embedded engine (tests/support/clickhouse_front.py).
+"""
+
+import asyncio
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.clickhouse import Server, running
+
+from tidemill.streams.clickhouse import Engine, parse
+from tidemill.streams.clickhouse.schema import VERSION
+
+OLD = Path(__file__).parents[1] / "support/clickhouse_schemas/version_8.sql"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("schema"), 1) as (server,):
+        yield server
+
+
+def prepared(url: str) -> None:
+    """Do what a broker does at its start."""
+
+    async def prepare() -> None:
+        engine = Engine(parse(url, Path()))
+        await engine.prepare(0)
+        await engine.close()
+
+    asyncio.run(prepare())
+
+
+def test_a_database_of_version_8_is_migrated_and_keeps_its_rows(server: Server) -> None:
+    text = "".join(line for line in OLD.read_text().splitlines(keepends=True) if not line.startswith("--"))
+    for statement in filter(None, map(str.strip, text.split(";\n"))):
+        server.ask(statement, database="default")
+    assert server.ask("SELECT max(version) FROM schema_version") == "8"
+    for _ in range(2):  # the second start changes nothing
+        prepared(f"clickhouse://{server.name},127.0.0.1:1/tidemill?ranges=0-1,2-99")
+    assert server.ask("SELECT max(version), count() FROM schema_version") == f"{VERSION}\t{VERSION}"
+    assert server.ask("SELECT groupArray(value) FROM kafka_messages WHERE topic = 'orders'") == "['v0','v1','v2']"
+    assert server.ask("SELECT offset, metadata, member_id FROM consumer_offsets") == "2\tnote\tm-1"
+    assert server.ask("SELECT lag FROM consumer_lag WHERE group_id = 'readers'") == "1"
+    assert server.ask("SELECT members FROM group_activity WHERE group_id = 'readers'") == "1"
+    assert server.ask("SELECT count() FROM consumer_groups") == "0"
+
+
+def test_the_names_of_kafka_are_views_that_can_only_be_read(server: Server) -> None:
+    mapping = "SELECT place, server, first_partition, last_partition FROM kafka_partition_mapping"
+    assert server.ask(mapping) == f"0\t{server.name}\t0\t1\n1\t127.0.0.1:1\t2\t2147483647"
+    assert server.ask("SELECT max(offset) FROM kafka_messages_ingest WHERE topic = 'orders'") == "2", "a minute old"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        server.ask("INSERT INTO kafka_messages_ingest (topic, partition, offset) SELECT 'orders', 0, 3")
+    assert "not supported by storage View" in refused.value.read().decode()
+    assert server.ask("SELECT count() FROM messages") == "3"
