@@ -337,7 +337,6 @@ class ClassicGroup:
         self.generation += 1
         self.protocol = choose_protocol(member.protocols for member in self.members.values())
         self._was_empty = False
-        self._join_deadline_ms = NEVER_MS
         self._enter(ClassicState.COMPLETING, now_ms)
         self._unsynced = {member.member_id for member in self.members.values() if member.join_ticket is not None}
         self._sync_deadline_ms = now_ms + self._rebalance_timeout_ms()
@@ -373,7 +372,6 @@ class ClassicGroup:
         self._replay_members(value)
         self.leader = value.leader
         self._enter(ClassicState.STABLE if value.members else ClassicState.EMPTY, value.state_ms)
-        self._join_deadline_ms = NEVER_MS
         self._was_empty = False
 
     def _replay_members(self, value: GroupValue) -> None:

@@ -120,3 +120,29 @@ def test_the_assignor_is_chosen_by_most() -> None:
     assert choose_assignor([None, "range"]) == "range"
     assert choose_assignor(["range", "uniform", "uniform"]) == "uniform"
     assert sorted(SERVER_ASSIGNORS) == ["range", "roundrobin", "uniform"]
+
+
+def test_a_difference_of_two_is_levelled() -> None:
+    mixed = {"m0": frozenset({"a", "b"}), "m1": frozenset({"a"})}
+    shares = assign_uniform(mixed, {"a": 4, "b": 0}, {"m0": [("a", 0), ("a", 1), ("a", 2)], "m1": [("a", 3)]})
+    assert sorted(map(len, shares.values())) == [2, 2]
+
+
+def test_a_partition_that_two_members_claim_stays_with_the_first() -> None:
+    pair = {"m0": {"t"}, "m1": {"t"}}
+    for _ in range(3):
+        shares = assign_uniform(pair, {"t": 3}, {"m0": [("t", 0), ("t", 1)], "m1": [("t", 1)]})
+        assert shares == {"m0": {("t", 0), ("t", 1)}, "m1": {("t", 2)}}
+
+
+def test_a_vote_counts_once() -> None:
+    assert choose_assignor(["uniform", "range", "range"]) == "range"
+    assert choose_assignor(["range", "uniform", "uniform", "range", "uniform"]) == "uniform"
+    assert choose_assignor(["uniform", "range"]) == "range", "a tie goes to the first name"
+    assert choose_assignor([None, None]) == "uniform"
+
+
+def test_a_topic_is_levelled_until_no_share_is_two_larger() -> None:
+    shares = {"m0": {("a", 0), ("a", 1)}, "m1": set[tuple[str, int]](), "m2": {("b", 0)}}
+    assert _level_topic("a", ["m0", "m1"], shares)
+    assert sorted(map(len, shares.values())) == [1, 1, 1]

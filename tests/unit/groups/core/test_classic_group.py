@@ -5,7 +5,8 @@ from typing import cast
 import pytest
 from tests.support.group_stage import Stage
 
-from tidemill.groups.core.classic_group import ClassicState
+from tidemill.groups.core.classic_group import NEVER_MS, ClassicState
+from tidemill.groups.core.descriptions import describe
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.member import choose_protocol
 from tidemill.groups.core.messages import JoinAnswer, Leaver, SyncAnswer
@@ -526,3 +527,160 @@ def test_an_instance_keeps_its_new_member_when_the_old_one_is_discarded() -> Non
     group.static["i-a"] = "its new member"
     group.discard(group.members[stage.client("a").member_id], UnknownMemberId())
     assert group.static == {"i-a": "its new member"}
+
+
+@pytest.mark.parametrize(
+    ("who", "generation", "in_transaction", "error"),
+    [
+        ("a", 1, False, None),
+        ("a", 1, True, None),
+        ("a", 0, False, IllegalGeneration),
+        ("a", -1, False, IllegalGeneration),
+        ("a", -1, True, IllegalGeneration),
+        ("nobody", 1, False, UnknownMemberId),
+        ("", 1, False, UnknownMemberId),
+        ("", 0, True, UnknownMemberId),
+        ("", -1, False, UnknownMemberId),
+        ("", -1, True, None),  # a producer before KIP-447 names no member
+    ],
+)
+def test_a_group_with_members_takes_commits_of_its_generation(
+    who: str, generation: int, in_transaction: bool, error: type[KafkaError] | None
+) -> None:
+    stage = stable("a")
+    member_id = stage.client("a").member_id if who == "a" else who
+
+    def commit() -> None:
+        stage.shard.check_commit("g", generation, member_id, None, in_transaction=in_transaction)
+
+    if error is None:
+        commit()
+    else:
+        with pytest.raises(error):
+            commit()
+
+
+def test_a_producer_that_names_an_instance_names_its_member_too() -> None:
+    stage = stable("a", static=True)
+    with pytest.raises(UnknownMemberId):
+        stage.shard.check_commit("g", -1, "", "i-a", in_transaction=True)
+
+
+def test_offsets_of_a_transaction_are_taken_while_members_wait_for_assignments() -> None:
+    stage = Stage()
+    stage.enter("g", "a")
+    assert stage.group("g").state is ClassicState.COMPLETING
+    stage.shard.check_commit("g", 1, stage.client("a").member_id, None, in_transaction=True)
+    with pytest.raises(RebalanceInProgress):
+        stage.shard.check_commit("g", 1, stage.client("a").member_id, None)
+
+
+def test_a_generation_waits_as_long_as_its_slowest_member_may_take() -> None:
+    stage = Stage()
+    for name, rebalance_ms in (("a", 4_000), ("b", 9_000), ("c", 6_000)):
+        stage.enter("g", name, rebalance_ms=rebalance_ms, session_ms=60_000)
+    stage.wait(8_999)
+    assert len(stage.group("g").members) == 3
+    stage.wait(1)
+    assert stage.group("g").members.keys() == {stage.client(name).member_id for name in "bc"}, "a has not joined again"
+
+
+def test_assignments_restart_the_sessions_of_those_that_get_them() -> None:
+    stage = Stage()
+    for name in "ab":
+        stage.enter("g", name)
+    stage.join("g", "a")
+    leader, follower = ("a", "b") if stage.client("a").leads else ("b", "a")
+    stage.wait(6_000)
+    stage.sync("g", follower)
+    stage.sync("g", leader, {"a": b"x", "b": b"y"})
+    stage.wait(9_999)
+    assert len(stage.group("g").members) == 2
+    stage.wait(1)
+    assert not stage.group("g").members
+
+
+def test_a_group_that_is_read_again_knows_the_protocols_of_its_members_once() -> None:
+    stage = stable("a", topics="t")
+    stage.join("g", "a", topics="u")
+    stage.sync("g", "a", {})
+    stage.crash()  # the journal has two values, with different subscriptions of one member
+    stage.enter("g", "b")
+    assert len(stage.group("g").members) == 2
+    with pytest.raises(InconsistentGroupProtocol):
+        stage.join("g", "c", protocols="sticky")
+
+
+def test_the_leader_stays_when_another_instance_returns_in_mid_rebalance() -> None:
+    stage = stable("a", "b", static=True)
+    leader, other = ("a", "b") if stage.client("a").leads else ("b", "a")
+    leader_id = stage.client(leader).member_id
+    stage.join("g", other, topics="u")
+    stage.client(other).member_id = ""
+    stage.join("g", other, topics="u")
+    assert stage.group("g").leader == leader_id
+    stage.join("g", leader)
+    answers = joins(stage)
+    assert {answer.leader for name, answer in answers.items() if answer.error is None} == {leader_id}
+    assert stage.client(leader).leads
+
+
+def test_an_instance_that_returns_brings_its_details() -> None:
+    stage = stable("a", "b", static=True)
+    other = "b" if stage.client("a").leads else "a"
+    stage.client(other).member_id = ""
+    stage.join("g", other, session_ms=30_000, protocols="range,sticky")
+    found = stage.group("g").members[stage.client(other).member_id]
+    assert (found.session_timeout_ms, [name for name, _ in found.protocols]) == (30_000, ["range", "sticky"])
+    stage.wait(29_999)
+    assert stage.client(other).member_id in stage.group("g").members
+
+
+def test_the_initial_delay_of_a_single_member_is_not_extended() -> None:
+    stage = Stage(GroupLimits(initial_rebalance_delay_ms=3_000))
+    stage.enter("g", "a", rebalance_ms=60_000)
+    stage.reported()
+    stage.wait(2_999)
+    assert not joins(stage)
+    stage.wait(1)
+    assert joins(stage)["a"].generation == 1
+
+
+def test_a_leader_that_returns_in_mid_rebalance_still_leads() -> None:
+    stage = stable("a", "b", static=True)
+    leader, other = ("a", "b") if stage.client("a").leads else ("b", "a")
+    stage.join("g", other, topics="u")
+    stage.client(leader).member_id = ""
+    stage.join("g", leader, topics="u")
+    assert list(stage.group("g").members)[-1] == stage.client(leader).member_id, "it is not the first one any more"
+    assert stage.client(leader).leads
+    assert not stage.client(other).leads
+
+
+def test_a_first_join_that_waits_too_long_is_given_up() -> None:
+    stage = stable("a", rebalance_ms=600_000, session_ms=600_000)
+    stage.enter("g", "b", rebalance_ms=600_000, session_ms=600_000)
+    stage.wait(299_999)
+    assert not errors(stage)
+    stage.wait(1)
+    assert errors(stage) == {"b": UnknownMemberId}
+
+
+def test_a_group_without_members_has_nothing_to_wake_for() -> None:
+    stage = stable("a")
+    stage.leave("g", stage.leaver("a"))
+    stage.wait(60_000)
+    assert stage.group("g").wake_ms == NEVER_MS
+
+
+def test_a_described_group_has_its_protocol_and_its_members() -> None:
+    stage = stable("a", protocol_type="workers")
+    found = describe(stage.shard, "g")
+    assert (found.state, found.protocol_type, found.protocol) == ("Stable", "workers", "range")
+    assert [(each.client_id, each.assignment) for each in found.members] == [("a", b"a")]
+    stage.join("g", "a", protocol_type="workers")  # not stable: protocol and assignments do not belong together
+    found = describe(stage.shard, "g")
+    assert (found.state, found.protocol_type, found.protocol) == ("CompletingRebalance", "workers", "")
+    assert [(each.client_id, each.assignment) for each in found.members] == [("a", b"")]
+    stage.commit("offsets only", None, 5)
+    assert describe(stage.shard, "offsets only") == ("offsets only", "Empty", "", "", ())

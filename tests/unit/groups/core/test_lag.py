@@ -34,3 +34,11 @@ def test_the_number_of_pairs_is_bounded() -> None:
     assert len(found) == 5
     assert found[OTHERS] == TopicLag(6, 1, 2.0)
     assert found["g3", "t"] == TopicLag(1, 1, 2.0)
+
+
+def test_topics_of_a_group_are_added_up() -> None:
+    first, second = TopicLag(8, 5, 1.5), TopicLag(3, 2, 4.0)
+    assert first.plus_topic(second) == second.plus_topic(first) == TopicLag(11, 5, 4.0)
+    unknown = TopicLag(2, 2, None)
+    assert first.plus_topic(unknown) == unknown.plus_topic(first) == TopicLag(10, 5, 1.5)
+    assert unknown.plus_topic(unknown) == TopicLag(4, 2, None)

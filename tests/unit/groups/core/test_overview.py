@@ -161,3 +161,24 @@ def test_a_staged_commit_that_was_aborted_is_not_named_as_committer() -> None:
     for each in shard.offsets.end_transaction(9, commit=False):
         shard.replay(each)
     assert shard.offsets.committer_of("g", place, value) == UNKNOWN_COMMITTER
+
+
+def test_a_consumer_group_is_empty_since_its_last_member_left_or_failed() -> None:
+    for verb in ("leave", "fail"):
+        stage = Stage()
+        stage.make_topic("t", 2)
+        for name in "ab":
+            stage.pulse("g", name)
+        stage.wait(1_000)
+        stage.pulse("g", "a", member_epoch=-1)
+        [group] = groups_of(stage.shard, stage.now_ms)
+        assert (group.members, group.state_ms) == (1, NEVER)
+        stage.wait(2_000)
+        if verb == "leave":
+            stage.pulse("g", "b", member_epoch=-1)
+            expected_ms = 4_000
+        else:
+            stage.wait(60_000)
+            expected_ms = 1_000 + stage.limits.consumer_session_timeout_ms
+        [group] = groups_of(stage.shard, stage.now_ms)
+        assert (group.state, group.members, group.state_ms) == ("Empty", 0, expected_ms)

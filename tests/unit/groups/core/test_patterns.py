@@ -96,3 +96,12 @@ def test_no_pattern_keeps_the_broker_busy(source: str) -> None:
     pattern = TopicPattern(source)
     assert not pattern.matches("a" * 240 + "!")
     assert len(pattern._machine.tests) <= STATES_MAX
+
+
+def test_a_repeat_has_the_limit_of_re2() -> None:
+    """Kafka's brokers match with RE2, whose limit is 1000. Patterns of that size are too large here."""
+    with pytest.raises(InvalidRegularExpression, match="the pattern is too large"):
+        TopicPattern("a{1000}")
+    for source in ("(?:){1001}a", "a{0,1001}", "a{1001,}", "a{3,2}"):
+        with pytest.raises(InvalidRegularExpression, match="at most 1000, with the lower bound first"):
+            TopicPattern(source)

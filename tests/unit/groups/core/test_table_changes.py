@@ -5,7 +5,6 @@ from tidemill.groups.core.table_changes import (
     DEAD,
     GONE,
     GROUP_MS,
-    HEARTBEAT_MS,
     NANOSECONDS,
     Changes,
     RecordedOffset,
@@ -29,7 +28,7 @@ def written(recording: Recording, overview: Overview, now_ms: int) -> tuple[list
 def test_a_new_offset_is_written_once() -> None:
     recording = Recording()
     changes = recording.changes(Overview([MEMBER], [OFFSET]), 1_000, here)
-    assert changes.members[0].joined_ns == 1_000 * NANOSECONDS
+    assert changes.members[0].joined_ns == 1_000_000_000
     assert changes.offsets == [RecordedOffset(OFFSET)]
     recording.accept(changes)
     assert written(recording, Overview([MEMBER], [OFFSET]), 2_000) == ([], [])
@@ -44,9 +43,9 @@ def test_changes_that_were_not_accepted_are_returned_again() -> None:
 def test_a_heartbeat_is_written_when_the_last_one_is_old() -> None:
     recording = Recording()
     written(recording, Overview([MEMBER], []), 1_000)
-    soon = MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS - 1)
+    soon = MEMBER._replace(heard_ms=10_999)
     assert written(recording, Overview([soon], []), 20_000) == ([], [])
-    changes = recording.changes(Overview([MEMBER._replace(heard_ms=1_000 + HEARTBEAT_MS)], []), 30_000, here)
+    changes = recording.changes(Overview([MEMBER._replace(heard_ms=11_000)], []), 30_000, here)
     assert [each.joined_ns for each in changes.members] == [1_000 * NANOSECONDS]
 
 
