@@ -63,7 +63,7 @@ unit: setup
 	  test $$? -eq 1 || exit 1; \
 	  echo "second try of the failed tests, one at a time"; $(BIN)/pytest -q --last-failed --last-failed-no-failures none --second-try || test $$? -eq 5; }
 
-long: setup ## the slow tests that `make test` skips: Spark clusters, killed drivers, more ClickHouse, comparison with Apache Kafka
+long: setup ## the slow tests that `make test` skips: Spark clusters, killed drivers, more ClickHouse, Apache Kafka, an OpenTelemetry collector
 	$(BIN)/pytest -q -m long
 
 # The environment is temporary. Old versions of typer warn about new versions of click, so warnings do not fail this run.

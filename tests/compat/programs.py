@@ -52,23 +52,21 @@ def _fetch(version: str, jars: Path) -> bool:
     return True
 
 
-def go_program() -> Path:
-    """The program of `go/`, built once for each version of its sources: building franz-go takes half a minute."""
-    sources = _SOURCES / "go"
+def go_program(folder: str, what: str, seconds: int = BUILD_S) -> Path:
+    """The program of a folder, built once for each version of its sources."""
+    sources = _SOURCES / folder
     digest = hashlib.sha256(b"".join((sources / name).read_bytes() for name in ("main.go", "go.mod", "go.sum")))
-    program = CACHE / f"franz-go-{digest.hexdigest()[:16]}"
+    program = CACHE / f"{what}-{digest.hexdigest()[:16]}"
     if program.exists():
         return program
     if not shutil.which("go"):
-        _leave_out(
-            "the franz-go client could not be built: install Go, https://go.dev/dl, or run: sudo .ci/system tests"
-        )
+        _leave_out(f"{what} could not be built: install Go, https://go.dev/dl, or run: sudo .ci/system tests")
     CACHE.mkdir(parents=True, exist_ok=True)
     built = program.with_suffix(f".{os.getpid()}")
     command = ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", str(built), "."]
-    made = subprocess.run(command, cwd=sources, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    made = subprocess.run(command, cwd=sources, capture_output=True, text=True, timeout=seconds, check=False)
     if made.returncode:
-        _leave_out(f"the franz-go client could not be built: {made.stderr.strip()[-500:]}")
+        _leave_out(f"{what} could not be built: {made.stderr.strip()[-500:]}")
     built.rename(program)
     return program
 

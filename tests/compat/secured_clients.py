@@ -392,6 +392,6 @@ def java(folder: Path) -> LineProgram:
 
 
 def franz_go(folder: Path) -> LineProgram:
-    """franz-go."""
+    """franz-go. Building it takes half a minute."""
     del folder
-    return LineProgram("franz-go", [str(go_program())], Login.words, GO_ERRORS)
+    return LineProgram("franz-go", [str(go_program("go", "franz-go"))], Login.words, GO_ERRORS)
