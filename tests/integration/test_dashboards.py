@@ -43,6 +43,7 @@ SELDOM = {
     "tidemill_job_failures_total",
     "tidemill_storage_query_errors_total",
     "tidemill_throttled_responses_total",
+    "tidemill_timeline_journal_append_failures_total",
     "tidemill_unclean_elections_total",
 }
 """Metrics that a healthy broker does not show. They are looked up in the source instead."""
@@ -286,6 +287,7 @@ CASES = {
     "TidemillTimelineLate": histogram("tidemill_timeline_lateness_seconds", ("0.5", "5.0"), ',timeline="t"'),
     "TidemillTimelinesDegraded": gauge("tidemill_timelines_state", "1x40", "0x40", ',state="degraded"'),
     "TidemillDeadLetters": gauge("tidemill_timeline_messages_total", "0+1x40", "5x40", ',timeline="t",op="dead"'),
+    "TidemillTimelineIndexBehind": gauge("tidemill_timeline_index_lag_entries", "2000x40", "10x40", ',partition="0"'),
     "TidemillPipelineStopped": gauge("tidemill_pipeline_state", "1x40", "0x40", ',pipeline="p",state="stale"'),
     "TidemillPipelineQueryFailed": gauge("tidemill_pipeline_query_failed", "1x40", "0x40", ',pipeline="p",query="q"'),
     "TidemillPipelineLagGrowing": gauge(

@@ -70,6 +70,11 @@ class BrokerJournal:
         return self._log.start_offset
 
     @property
+    def committed_offset(self) -> int:
+        """The end: everything in memory is committed."""
+        return self._log.end.next_offset
+
+    @property
     def size_bytes(self) -> int:
         """The size of what is kept."""
         return sum(len(value) for batch in self._log.batches for value in batch.values)

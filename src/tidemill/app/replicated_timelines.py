@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidemill.app.data_directory import TIMELINES
 from tidemill.broker.broker import BrokerNode
+from tidemill.broker.timeline_journal_metrics import journal_readings
 from tidemill.coordinator.timeline_journal import TimelineJournal
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.topics import WAITING
@@ -64,6 +65,7 @@ async def open_replicated(settings: Settings, broker: BrokerNode) -> ReplicatedT
     )
     broker.answer_timeline_calls = store.answers.answer
     await store.start()
+    broker.metrics.sources.append(journal_readings(lambda: store.partitions))
     return store
 
 

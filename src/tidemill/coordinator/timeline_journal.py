@@ -96,6 +96,11 @@ class TimelinePartitionLog:
         return self._replica().log_start_offset
 
     @property
+    def committed_offset(self) -> int:
+        """The end of what is committed, as far as this broker knows."""
+        return self._replica().high_watermark
+
+    @property
     def size_bytes(self) -> int:
         """The size of what is kept."""
         return self._replica().size_bytes

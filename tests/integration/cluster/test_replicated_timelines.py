@@ -14,6 +14,7 @@ import pytest
 from tests.integration.cluster.test_timelines import address
 from tests.support.cluster_processes import WAIT_S, Brokers, running_brokers
 from tests.support.command_line import CommandLine
+from tests.support.metrics import scraped
 from tests.support.waiting import eventually
 
 from tidemill import Message, Timeline
@@ -127,7 +128,9 @@ def test_messages_are_there_when_all_brokers_were_killed(
 def test_the_journal_stays_small_and_an_empty_broker_gets_everything_from_it() -> None:
     small = {"tidemill.timelines.journal.bytes": "200000", "tidemill.timelines.topic.segment.bytes": "100000"}
     with (
-        running_brokers(3, {**SETTINGS, **small}, grpc="127.0.0.1:0", timelines="replicated:") as brokers,
+        running_brokers(
+            3, {**SETTINGS, **small}, grpc="127.0.0.1:0", http="127.0.0.1:0", timelines="replicated:"
+        ) as brokers,
         Timeline(address(brokers, 1), "reminders") as timeline,
     ):
         timeline.create()
@@ -139,6 +142,7 @@ def test_the_journal_stays_small_and_an_empty_broker_gets_everything_from_it() -
             timeline.cancel(names)
         written = 40 * 100 * 500
         eventually(lambda: journal_bytes(brokers, 1) < written / 2, "the journal is not trimmed")
+        assert sum(metric(brokers, number, "journal_snapshot_seconds_count") for number in (1, 2, 3)) >= 1
         brokers.stop(2)
         shutil.rmtree(brokers.home(2))
         brokers.start(2)
@@ -147,6 +151,14 @@ def test_the_journal_stays_small_and_an_empty_broker_gets_everything_from_it() -
             lambda: index_ids(brokers, 2) == wanted, "the empty broker does not get all messages", interval_s=0.5
         )
         assert left(brokers, 2) == 100
+        eventually(lambda: metric(brokers, 2, "index_lag_entries") == 0, "the index lacks entries")
+        assert metric(brokers, 2, "index_position") > 0
+
+
+def metric(brokers: Brokers, number: int, name: str) -> float:
+    """The sum of a metric over the partitions of the journal."""
+    found = scraped(f"http://{brokers.servers[number]['http']}")
+    return sum(value for sample, value in found.items() if sample.startswith(f"tidemill_timeline_{name}{{"))
 
 
 def index_ids(brokers: Brokers, number: int) -> set[str]:

@@ -270,6 +270,16 @@ ALERTS = (
         "Read them (tidemill timeline list, or the dead-letter topic), fix the consumer, schedule them again.",
     ),
     Alert(
+        "TidemillTimelineIndexBehind",
+        "min by (cluster, instance, partition) (min_over_time(tidemill_timeline_index_lag_entries[10m])) > 1000",
+        "5m",
+        "warning",
+        "The timelines of {{ $labels.instance }} are {{ $value | humanize }} entries behind in partition"
+        " {{ $labels.partition }}",
+        "Its index has not caught up with the journal for 15 minutes. A failover to this broker would take long.",
+        "Look for timeline_index_failed in its log (/logs), and at its processor and disk.",
+    ),
+    Alert(
         "TidemillPipelineStopped",
         'max by (cluster, pipeline, state) (tidemill_pipeline_state{state=~"failed|stale"}) == 1',
         "1m",

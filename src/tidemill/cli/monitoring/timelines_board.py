@@ -1,6 +1,6 @@
 """The dashboard of timelines."""
 
-from tidemill.cli.monitoring.expressions import RATE, graph, max_of, quantile_of, rate_of
+from tidemill.cli.monitoring.expressions import RATE, graph, max_of, quantile_of, rate_of, sum_of
 from tidemill.cli.monitoring.grafana import (
     BROKER,
     CLUSTER,
@@ -186,6 +186,51 @@ TIMELINES_BOARD = Board(
                     ),
                     "s",
                     can_be_negative=True,
+                ),
+            ),
+        ),
+        PanelRow(
+            "Journal of replicated timelines",
+            (
+                graph(
+                    "Entries that an index lacks",
+                    "Committed entries of the journal that the index of a broker lacks. A follower that lacks many"
+                    " takes longer to become the leader.",
+                    sum_of("instance", "tidemill_timeline_index_lag_entries", SCOPE),
+                    "{{instance}}",
+                ),
+                graph(
+                    "Journal size",
+                    "Size of the journal on each broker. It shrinks when a leader has written all messages to its end.",
+                    sum_of("instance", "tidemill_timeline_journal_bytes", SCOPE),
+                    "{{instance}}",
+                    "bytes",
+                ),
+                graph(
+                    "Append time, 99 %",
+                    "Time until the entries of a change were durable.",
+                    quantile_of("0.99", "instance", "tidemill_timeline_journal_append_seconds", SCOPE),
+                    "{{instance}}",
+                    "s",
+                ),
+                Panel(
+                    "Snapshots and problems",
+                    "Snapshots of the journal, indexes built again, and changes that failed.",
+                    (
+                        PanelQuery(
+                            rate_of("instance", "tidemill_timeline_journal_snapshot_seconds_count", SCOPE),
+                            "{{instance}} snapshots",
+                        ),
+                        PanelQuery(
+                            rate_of("instance, reason", "tidemill_timeline_index_rebuilds_total", SCOPE),
+                            "{{instance}} rebuilt: {{reason}}",
+                        ),
+                        PanelQuery(
+                            rate_of("instance, error", "tidemill_timeline_journal_append_failures_total", SCOPE),
+                            "{{instance}} {{error}}",
+                        ),
+                    ),
+                    "cps",
                 ),
             ),
         ),

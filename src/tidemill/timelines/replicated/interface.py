@@ -117,6 +117,10 @@ class PartitionJournal(Protocol):
         """The first offset that is kept."""
 
     @property
+    def committed_offset(self) -> int:
+        """The end of what is committed, as far as this broker knows."""
+
+    @property
     def size_bytes(self) -> int:
         """The size of what is kept."""
 

@@ -29,6 +29,12 @@ from tidemill.timelines.replicated.interface import (
     RemoveIndex,
     TimelineIndex,
 )
+from tidemill.timelines.replicated.partition_counts import (
+    DAMAGED,
+    DIVERGED,
+    TimelinePartitionCounts,
+    TimelineReplica,
+)
 
 POLL_S = 0.05
 RETRY_S = 0.5
@@ -62,6 +68,20 @@ class TimelinePartition:
         """The position of the index, while only this task writes to it."""
         self._has_read = False
         """Whether the index had everything that was committed, at some time."""
+        self._position = 0
+        """The offset up to which the index has everything, as far as this task knows."""
+        self._counts = TimelinePartitionCounts()
+
+    @property
+    def state(self) -> TimelineReplica | None:
+        """Where the replica is, and what it has done; None when this broker has none."""
+        journal = self._journal
+        if journal.log_id is None:
+            return None
+        is_serving = self._epoch is not None and self._index is not None and self._index.is_serving
+        # What the leader has appended but not committed is in its index already.
+        lag = max(0, journal.committed_offset - self._position)
+        return TimelineReplica(self._number, is_serving, journal.size_bytes, self._position, lag, self._counts)
 
     @property
     def index(self) -> TimelineIndex:
@@ -87,6 +107,7 @@ class TimelinePartition:
                 if not failing:
                     log.warning("timeline_index_failed", partition=self._number, error=str(error))
                 failing = True
+                self._counts.follow_failures += 1
                 self._stop_serving()
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(POLL_S)
@@ -143,6 +164,7 @@ class TimelinePartition:
             return await self._open_index(log_id, self._number, self._append)
         except StoreCorrupt as error:
             log.warning("timeline_index_damaged", partition=self._number, error=str(error))
+            self._counts.rebuilt(DAMAGED)
             await self._remove_index(log_id, self._number)
             return await self._open_index(log_id, self._number, self._append)
 
@@ -152,11 +174,13 @@ class TimelinePartition:
         is_empty = position == JournalPosition(self._journal.start_offset, -1)
         if not is_empty and not self._journal.continues(position):
             log.warning("timeline_index_rebuilt", partition=self._number, position=position.next_offset)
+            self._counts.rebuilt(DIVERGED)
             await self.close()
             await self._remove_index(self._log_id, self._number)
             index = await self._opened()
             position = JournalPosition(self._journal.start_offset, -1)
         self._reached = None
+        self._position = position.next_offset
         while batches := await self._journal.read(position.next_offset):
             if not follows(position.next_offset, batches):
                 # The leader has trimmed the journal meanwhile. What was completed there would stay in the index.
@@ -164,6 +188,7 @@ class TimelinePartition:
             groups = [JournalGroup([decode_entry(value) for value in one.values], one.until) for one in batches]
             await index.apply(groups)
             position = batches[-1].until
+            self._position = position.next_offset
         self._reached = position
         return index
 
@@ -171,7 +196,16 @@ class TimelinePartition:
         """Append for a call; only in the epoch in which the index was opened."""
         if self._epoch is None:
             raise PartitionMoved(f"partition {self._number} of the timelines is moving to another broker; try again")
-        return await self._journal.append(values, at, self._epoch)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            until = await self._journal.append(values, at, self._epoch)
+        except (TidemillError, OSError) as error:
+            self._counts.append_failed(type(error).__name__)
+            raise
+        self._counts.appends.add(loop.time() - began_s)
+        self._position = until.next_offset
+        return until
 
     async def _tend(self, index: TimelineIndex) -> None:
         if should_restate(self._journal.size_bytes, self._restated_bytes, self._journal_bytes):
@@ -182,7 +216,8 @@ class TimelinePartition:
 
         If the broker loses the partition meanwhile, nothing is deleted, and the next leader begins again.
         """
-        before = self._journal.size_bytes
+        loop = asyncio.get_running_loop()
+        began_s, before = loop.time(), self._journal.size_bytes
         start, last_seq = await index.restate_catalogue()
         seq = 0
         while seq < last_seq:
@@ -190,4 +225,5 @@ class TimelinePartition:
             await asyncio.sleep(RESTATE_PAUSE_S)
         self._restated_bytes = max(0, self._journal.size_bytes - before)
         await self._journal.trim(start.next_offset)
+        self._counts.snapshots.add(loop.time() - began_s)
         log.info("timeline_journal_trimmed", partition=self._number, start_offset=start.next_offset)
