@@ -7,6 +7,7 @@ A test compares the pages with what this program would write, so that a page can
 
 import ast
 import inspect
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from tidemill.model.metric_labels import CLUSTER
 from tidemill.model.topic_settings import INT64_MAX, Setting
 from tidemill.security.core.api_rights import ApiRights
 from tidemill.servers.grpc.authorization_table import AUTHORIZATION as GRPC_AUTHORIZATION
+from tidemill.servers.http.api.openapi import openapi_document
 from tidemill.servers.http.core.authorization_table import ROUTES
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.servers.kafka.authorization_table import AUTHORIZATION
@@ -334,6 +336,24 @@ def _metric_table(metrics: Iterable[MetricDefinition]) -> str:
     return _table(("metric", "type", "labels", "unit", "meaning"), rows)
 
 
+def openapi_text() -> str:
+    """The document of the HTTP API, with a line for each operation and each schema."""
+    document = openapi_document()
+    parts = ("paths", "components")
+    head = [f"{json.dumps(name)}:{json.dumps(value)}" for name, value in document.items() if name not in parts]
+    paths = [f"{json.dumps(path)}:{_lines(methods)}" for path, methods in document["paths"].items()]
+    components = [f"{json.dumps(kind)}:{_lines(found)}" for kind, found in document["components"].items()]
+    paths_text, components_text = ",\n".join(paths), ",\n".join(components)
+    return ",\n".join(
+        ["{" + ",\n".join(head), f'"paths":{{\n{paths_text}}}', f'"components":{{\n{components_text}}}}}\n']
+    )
+
+
+def _lines(found: Mapping[str, Any]) -> str:
+    lines = (f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}" for name, value in found.items())
+    return "{\n" + ",\n".join(lines) + "}"
+
+
 PAGES = {
     "settings.md": settings_page,
     "apis.md": apis_page,
@@ -342,6 +362,7 @@ PAGES = {
     "cli.md": cli_page,
     "python.md": python_page,
     "metrics.md": metrics_page,
+    "openapi.json": openapi_text,
 }
 
 

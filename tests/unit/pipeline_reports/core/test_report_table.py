@@ -112,3 +112,11 @@ def test_old_reports_expire() -> None:
     table.remove("old")
     assert [each.report.pipeline for each in table] == ["new"]
     assert len(table) == 1
+
+
+def test_a_single_pipeline_or_query_too_many_needs_room() -> None:
+    table = ReportTable()
+    for number in range(1_000):
+        table.put(stored(f"p{number}", "stopped" if number == 7 else "running"))
+    assert table.to_replace(pipeline_report("p8"), NOW_MS) == []
+    assert table.to_replace(pipeline_report("next"), NOW_MS) == ["p7"]

@@ -1,5 +1,7 @@
 """The contents of a lake: commits that are read back, and what their offsets prove."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,3 +49,22 @@ def test_only_neighbours_that_are_small_are_put_together() -> None:
     other = [LakeFile("d=2/a", 1, 1, 0, 9, 9), LakeFile("d=1/p1", 1, 1, 1, 0, 0)]
     runs = [[file.path for file in run] for run in small_runs([*other, *reversed(files)], 100)]
     assert runs == [["d=1/a", "d=1/b"], ["d=1/c", "d=1/e"]]
+
+
+def test_a_file_of_half_the_size_stays_and_a_run_may_have_the_whole_size() -> None:
+    def runs(*sizes: int) -> list[list[int]]:
+        files = [LakeFile(str(first), 1, size, 0, first, first) for first, size in enumerate(sizes)]
+        return [[file.size for file in run] for run in small_runs(files, 100)]
+
+    assert runs(49, 49) == [[49, 49]]
+    assert runs(50, 49, 49) == [[49, 49]]
+    assert runs(49, 50, 49) == []
+    assert runs(30, 30, 40) == [[30, 30, 40]]
+    assert runs(30, 30, 41) == [[30, 30]]
+
+
+def test_a_commit_is_whole_only_when_it_says_so() -> None:
+    added = Commit(3, "query", 7, (LakeFile("a.parquet", 1, 2, 3, 4, 5),))
+    whole = replace(added, whole=True)
+    assert not read_commit(added.name, added.text()).whole
+    assert read_commit(whole.name, whole.text()) == whole

@@ -121,3 +121,12 @@ def test_a_micro_batch_waits_until_there_is_enough_or_it_has_waited_enough() -> 
     assert not worth_a_batch(9, 10, 999, 1000)
     assert worth_a_batch(10, 10, 0, 1000)
     assert worth_a_batch(1, 10, 1000, 1000)
+
+
+def test_a_range_is_cut_into_no_more_parts_than_it_needs() -> None:
+    whole = [OffsetRange(A0, 0, 1_000)]
+    assert [piece.size for piece in split(whole, max_records=1_000)] == [1_000]
+    assert [piece.size for piece in split(whole, max_records=999)] == [500, 500]
+    assert [piece.size for piece in split(whole, min_partitions=4)] == [250] * 4
+    assert [piece.size for piece in split(whole, min_partitions=4, max_records=100)] == [100] * 10
+    assert [piece.size for piece in split([OffsetRange(A0, 0, 2)], min_partitions=5)] == [1, 1]

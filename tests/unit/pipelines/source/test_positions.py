@@ -23,3 +23,11 @@ def test_every_partition_has_to_be_named_and_no_other() -> None:
         position.questions([A0, A1])
     with pytest.raises(WrongOption, match="startingOffsets: a-0 is not a partition that the query reads"):
         position.questions([])
+
+
+def test_minus_one_is_the_end_and_minus_two_the_start() -> None:
+    """The numbers of Spark's kafka source and of Kafka's ListOffsets."""
+    position = parse_offsets("startingOffsets", '{"a": {"0": -1, "1": -2}}')
+    assert position.questions([A0, A1]) == {A0: -1, A1: -2}
+    with pytest.raises(WrongOption):
+        parse_offsets("startingOffsets", '{"a": {"0": -3}}')

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from tidemill.servers.http.api.openapi import API, openapi_document
 from tidemill.servers.http.core.authorization_table import ROUTES
 from tidemill.servers.http.core.route_access import LoginNeed
+
+ROOT = Path(__file__).parents[5]
 
 
 def references(found: Any) -> Iterator[str]:
@@ -51,3 +54,9 @@ def test_routes_that_change_something_use_methods_for_it() -> None:
             assert not each.changes, each.name
         if each.method in {"PUT", "DELETE", "PATCH"}:
             assert each.changes, each.name
+
+
+def test_the_published_document_is_the_one_that_a_broker_sends() -> None:
+    """Clients are made from it. So a change of a name, a type, a limit or a default has to be seen in a diff."""
+    published = json.loads((ROOT / "docs" / "reference" / "openapi.json").read_text(encoding="utf-8"))
+    assert published == json.loads(json.dumps(openapi_document())), "run: python docs/reference/generate.py"
