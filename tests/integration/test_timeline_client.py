@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -534,6 +535,41 @@ async def test_a_busy_worker_stays_busy_when_it_connects_again() -> None:
             await lease.worker.ready()
             assert (await asyncio.wait_for(waiting, 20)).body == b"second"
             await work.aclose()
+
+
+def test_pushes_stop_while_the_worker_fails_and_go_on_when_it_works_again(broker: Broker, timeline: Timeline) -> None:
+    timeline.schedule([Message(b"%d" % number, time.time()) for number in range(60)])
+    work = timeline.work(consumer_id="w", idle_ms=20_000)
+    released = 0
+    for lease in work:
+        lease.release()
+        released += 1
+        if timeline.describe().delivery != "running":
+            break
+    described = timeline.describe()
+    assert described.delivery in {"stopped", "probing"}
+    assert "1 of 1 consumers release or lose most of their leases" in described.delivery_reason
+    assert "timelines_consumers_failing" in _reasons(broker)
+    assert released >= 20
+    bodies = set()
+    for lease in work:
+        lease.complete()
+        bodies.add(lease.body)
+        if len(bodies) == 60:
+            break
+    work.close()
+    assert timeline.describe().delivery == "running"
+    assert timeline.count() == 0
+    assert "timelines_consumers_failing" not in _reasons(broker)
+
+
+def _reasons(broker: Broker) -> set[str]:
+    with urllib.request.urlopen(f"{broker.http}/metrics", timeout=10) as response:
+        lines = response.read().decode().splitlines()
+    mark = 'tidemill_degraded{reason="'
+    return {
+        line.removeprefix(mark).partition('"')[0] for line in lines if line.startswith(mark) and float(line.split()[-1])
+    }
 
 
 def test_the_load_of_the_timeline_comes_with_the_leases(timeline: Timeline) -> None:

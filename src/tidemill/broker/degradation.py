@@ -27,6 +27,7 @@ class DegradationReason(StrEnum):
     TIMELINES_CLIENT_CLOCKS = "timelines_client_clocks"
     TIMELINES_STORE_FAILING = "timelines_store_failing"
     TIMELINES_STORE_READ_ONLY = "timelines_store_read_only"
+    TIMELINES_CONSUMERS_FAILING = "timelines_consumers_failing"
 
 
 OF_TIMELINES = {
@@ -36,6 +37,7 @@ OF_TIMELINES = {
     Doubt.CLIENT_CLOCKS: DegradationReason.TIMELINES_CLIENT_CLOCKS,
     Doubt.STORE_FAILING: DegradationReason.TIMELINES_STORE_FAILING,
     Doubt.STORE_READ_ONLY: DegradationReason.TIMELINES_STORE_READ_ONLY,
+    Doubt.CONSUMERS_FAILING: DegradationReason.TIMELINES_CONSUMERS_FAILING,
 }
 
 

@@ -12,6 +12,7 @@ from tidemill.model.timeline_errors import StoreUnavailable
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.replication.leader_appends import LeaderAppends
+from tidemill.timelines.core.circuit import CircuitState
 from tidemill.timelines.dead_letters import Append
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.timelines.health import TimelinesState
@@ -59,8 +60,23 @@ def timeline_readings(dispatcher: Dispatcher) -> Callable[[], Iterable[MetricRea
             if stats is not None:  # it may be deleted while the readings are read
                 yield from list(_of_timeline(name, stats))
         yield from _consumers(dispatcher)
+        yield from _circuits(dispatcher)
 
     return read
+
+
+def _circuits(dispatcher: Dispatcher) -> Iterator[MetricReading]:
+    """Whether the messages of each timeline that is counted by name are pushed."""
+    for name in dispatcher.stats.names():
+        now = dispatcher.circuit_state(name)
+        for state in CircuitState:
+            labels = ("timeline", name), ("state", state.value)
+            yield Gauge(
+                "tidemill_timeline_delivery_state",
+                "Whether messages are pushed: stopped and probing mean that most consumers fail.",
+                int(state is now),
+                labels,
+            )
 
 
 def _commands(counts: TimelineCounts) -> Iterator[MetricReading]:
@@ -80,6 +96,12 @@ def _of_timeline(name: str, stats: TimelineStats) -> Iterator[MetricReading]:
     )
     yield HistogramReading(
         "tidemill_timeline_delivery_attempts", "The number of the attempt that a lease was.", stats.attempts, (label,)
+    )
+    yield CounterReading(
+        "tidemill_timeline_delivery_stops",
+        "How often pushes were stopped because most consumers failed.",
+        stats.stops,
+        (label,),
     )
     yield CounterReading(
         "tidemill_timeline_past_due_messages",

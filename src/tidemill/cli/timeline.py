@@ -27,6 +27,13 @@ WindowMs = Annotated[int | None, typer.Option("--window-ms", help="Interval at w
 BodyBytesMax = Annotated[int | None, typer.Option("--body-bytes-max", help="Largest message body in bytes.")]
 Dealer = Annotated[str | None, typer.Option("--dealer", help="How work is divided among consumers: racks or ranges.")]
 
+FailingPercent = Annotated[
+    int | None,
+    typer.Option(
+        "--failing-percent", help="Stop pushes while most consumers fail this part of their leases. 0: never."
+    ),
+]
+
 
 @app.command()
 def create(
@@ -37,6 +44,7 @@ def create(
     window_ms: WindowMs = None,
     body_bytes_max: BodyBytesMax = None,
     dealer: Dealer = None,
+    failing_percent: FailingPercent = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed if the timeline exists with the same settings.")
     ] = False,
@@ -48,7 +56,7 @@ def create(
 
     Example: tidemill timeline create reminders --lease-ms 30000
     """
-    settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer)
+    settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer, failing_percent)
     with timeline(address, client, name) as opened:
         found = opened.create(**settings)
     if not found.created and not if_not_exists:
@@ -68,6 +76,7 @@ def alter(
     window_ms: WindowMs = None,
     body_bytes_max: BodyBytesMax = None,
     dealer: Dealer = None,
+    failing_percent: FailingPercent = None,
     address: Address = DEFAULT_ADDRESS,
     client: Client = None,
     as_json: Json = False,
@@ -76,7 +85,7 @@ def alter(
 
     Example: tidemill timeline alter reminders --max-attempts 5 --dead-letter topic:reminders.dlq
     """
-    settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer)
+    settings = _settings(lease_ms, max_attempts, dead_letter, window_ms, body_bytes_max, dealer, failing_percent)
     if not settings:
         raise WrongUse("nothing to change; give a setting, for example --lease-ms 60000")
     with timeline(address, client, name) as opened:
@@ -100,7 +109,8 @@ def describe(name: Name, address: Address = DEFAULT_ADDRESS, client: Client = No
         show_document(timeline_view(described, counts))
         return
     settings = dict(sorted(described.settings.items()))
-    facts = {"state": described.state, "consumers": described.consumers, **counts, **settings}
+    delivery = ": ".join(each for each in (described.delivery, described.delivery_reason) if each)
+    facts = {"state": described.state, "delivery": delivery, "consumers": described.consumers, **counts, **settings}
     show([{"name": key, "value": str(value)} for key, value in facts.items()], ("name", "value"), as_json=False)
 
 
@@ -133,6 +143,7 @@ def _settings(
     window_ms: int | None,
     body_bytes_max: int | None,
     dealer: str | None,
+    failing_percent: int | None,
 ) -> "SettingKeywords":
     given: dict[str, object | None] = {
         "lease_ms": lease_ms,
@@ -141,6 +152,7 @@ def _settings(
         "window_ms": window_ms,
         "body_bytes_max": body_bytes_max,
         "dealer": dealer,
+        "failing_percent": failing_percent,
     }
     return cast("SettingKeywords", {name: value for name, value in given.items() if value is not None})
 

@@ -39,6 +39,8 @@ def timeline_view(described: "TimelineDescription", counts: Mapping[str, int]) -
         available=counts["available"],
         leased=counts["leased"],
         settings=dict(described.settings),
+        delivery=described.delivery,
+        delivery_reasons=(described.delivery_reason,) if described.delivery_reason else (),
         dead_letters=_dead_letters(described.settings.get("dead_letter", "")),
     )
 

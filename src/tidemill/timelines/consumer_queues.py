@@ -13,7 +13,7 @@ from the deals until it makes progress again. Otherwise its messages would wait 
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -27,6 +27,8 @@ from tidemill.timelines.core.windows import Windows
 from tidemill.timelines.interface import SharedConsumers
 
 HELP_LOOKS_MAX = 16
+QUEUED_MAX = 10_000
+"""No queue has more messages: see `QUEUED_MESSAGES_MAX` of the delivery."""
 
 
 class ConsumerQueues:
@@ -171,15 +173,31 @@ class ConsumerQueues:
 
     def take(self, now_ms: int, limit: int) -> list[tuple[TimelineConsumer, TimedMessage]]:
         """Pairs of consumers and messages to lease now, at most `limit`: own queues first, then help for others."""
+        return self._take(self._ready(now_ms), limit, QUEUED_MAX)
+
+    def take_probes(self, now_ms: int, limit: int, rounds: int) -> list[tuple[TimelineConsumer, TimedMessage]]:
+        """The same with at most one message for each consumer; each round begins with another one."""
+        ready = self._ready(now_ms)
+        first = rounds % len(ready) if ready else 0
+        return self._take([*ready[first:], *ready[:first]], limit, 1)
+
+    def _ready(self, now_ms: int) -> list[TimelineConsumer]:
+        return [one for one in self.consumers.values() if one.dealt_in and not one.silent(now_ms)]
+
+    def _take(
+        self, ready: Sequence[TimelineConsumer], limit: int, each_max: int
+    ) -> list[tuple[TimelineConsumer, TimedMessage]]:
         pairs: list[tuple[TimelineConsumer, TimedMessage]] = []
-        ready = [one for one in self.consumers.values() if one.dealt_in and not one.silent(now_ms)]
+        left = {}
         for consumer in ready:
             queue = self._queues.get(consumer.id, ())
-            count = min(consumer.capacity(), len(queue), limit - len(pairs))
+            count = min(consumer.capacity(), len(queue), limit - len(pairs), each_max)
             pairs.extend((consumer, self._queues[consumer.id].take()) for _ in range(count))
             consumer.reserved += count
+            left[consumer.id] = each_max - count
         for consumer in ready:
-            helped = list(islice(self._help(consumer), min(consumer.capacity(), limit - len(pairs))))
+            wanted = min(consumer.capacity(), limit - len(pairs), left[consumer.id])
+            helped = list(islice(self._help(consumer), wanted))
             pairs.extend((consumer, message) for message in helped)
             consumer.reserved += len(helped)
         self.queued -= len(pairs)

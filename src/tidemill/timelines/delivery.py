@@ -27,6 +27,7 @@ from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.consumer_queues import ConsumerQueues
+from tidemill.timelines.core.circuit import CircuitState, DeliveryCircuit
 from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, Complete, Extend, LeaseGrant, Release
 from tidemill.timelines.core.load import AVAILABLE_MAX
 from tidemill.timelines.core.message import MessageStatus, NewMessage, Scheduled, Selection, TimedMessage
@@ -95,6 +96,7 @@ class TimelineDelivery:
         self._prefetch = Prefetch(early_ms=EARLY_MS, gather_ms=GATHER_MS)
         self._push_timer = PushTimer(clock, self._pushed)
         self._moving: dict[int, int] = {}
+        self.circuit = DeliveryCircuit(settings.failing_percent)
         self.load = LoadReader(clock, self._count_available, self.queues.oldest_ms, self.queues.share_here)
         self._feed = Prefetcher(
             name, store, clock, guard, self._prefetch, shared=shared, skip=self._in_hand, fed=self._wakeup.notify
@@ -113,6 +115,7 @@ class TimelineDelivery:
     async def close(self) -> None:
         """Stop; leased messages return when their leases end."""
         self._push_timer.close()
+        self._guard.stopped(self.name, "")
         for task in (*self._tasks, *self._returning):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._returning, return_exceptions=True)
@@ -200,6 +203,19 @@ class TimelineDelivery:
                     self._feed.note(held.id, command.due_ms)
                 elif outcome is CommandOutcome.RECURRED:
                     self._feed.note(held.id, now_ms)
+                if isinstance(command, Release) and self._has_returned(held):
+                    self.circuit.returned(held.seq, held.token)
+                else:
+                    self._judge(held, now_ms, failed=isinstance(command, Release))
+
+    def _judge(self, held: Held, now_ms: int, *, failed: bool) -> None:
+        """Record what became of a lease."""
+        if not held.consumer.terms.in_process:
+            self.circuit.settled(held.consumer.id, held.seq, held.token, failed=failed, now_ms=now_ms)
+
+    def _has_returned(self, held: Held) -> bool:
+        """Whether a released message was only given back: its consumer is busy, is about to close, or has left."""
+        return held.consumer.busy or self.queues.consumers.get(held.consumer.id) is not held.consumer
 
     def _in_hand(self, message: TimedMessage) -> bool:
         """Whether this state of the message is queued, being leased, or leased by this broker."""
@@ -238,6 +254,7 @@ class TimelineDelivery:
         for held in self._leases.expire(now_ms):
             self._stats.leases[EXPIRED] += 1
             held.consumer.moved_ms = held.consumer.suspect_ms = now_ms
+            self._judge(held, now_ms, failed=True)
             self._feed.note(held.id, held.until_ms)  # its position, even when this is noticed late
         for consumer in self.queues.consumers.values():
             if consumer.capacity():
@@ -248,10 +265,39 @@ class TimelineDelivery:
         if not self._guard.may_lease:
             return False
         self._dead_letters.add(self._ripen(now_ms))
-        pairs = self.queues.take(now_ms, LEASE_BATCH_MAX)
+        pairs = self._take(now_ms)
         if pairs:
             await self._lease(pairs)
         return bool(pairs)
+
+    def _take(self, now_ms: int) -> list[tuple[TimelineConsumer, TimedMessage]]:
+        """What is leased now: nothing, or a few probes, while most consumers fail."""
+        able = [one.id for one in self.queues.consumers.values() if not one.busy and not one.terms.in_process]
+        if self.circuit.check(now_ms, able):
+            self._circuit_changed(now_ms)
+        allowance = self.circuit.allowance()
+        if allowance is None:
+            return self.queues.take(now_ms, LEASE_BATCH_MAX)
+        return self.queues.take_probes(now_ms, allowance, self.circuit.rounds) if allowance else []
+
+    def _circuit_changed(self, now_ms: int) -> None:
+        state, verdict = self.circuit.state, self.circuit.verdict
+        self._guard.stopped(self.name, self.stopped_reason)
+        about = {"timeline": self.name, "failing": verdict.failing, "consumers": verdict.consumers}
+        if state is CircuitState.OPEN:
+            self._stats.stops += 1
+            log.warning("timeline_pushes_stopped", **about, probe_in_ms=self.circuit.retry_ms - now_ms)
+        elif state is CircuitState.CLOSED:
+            log.info("timeline_pushes_resumed", **about)
+
+    @property
+    def stopped_reason(self) -> str:
+        """Why the pushes are stopped; empty while they run."""
+        if self.circuit.state is CircuitState.CLOSED:
+            return ""
+        failing, consumers = self.circuit.verdict
+        what = "probes are sent" if self.circuit.state is CircuitState.HALF_OPEN else "pushes are stopped"
+        return f"{failing} of {consumers} consumers release or lose most of their leases; {what}"
 
     def _ripen(self, now_ms: int) -> list[TimedMessage]:
         """Queue ripe messages; return those whose attempts are used up."""
@@ -326,6 +372,7 @@ class TimelineDelivery:
             return None
         held = Held(consumer, message.seq, message.id, lease.token, lease.until_ms)
         self._leases.grant(held)
+        self.circuit.probed(lease.seq, lease.token)
         if self.queues.consumers.get(consumer.id) is not consumer:
             return held
         self._push_timer.add(consumer, Granted(message, lease))
@@ -375,6 +422,9 @@ class TimelineDelivery:
         if self.queues.consumers:
             times.append(self.queues.ends_ms)
         wake_ms = self._prefetch.wake_ms()
+        probe_ms = self.circuit.next_ms()
+        if probe_ms is not None and self._guard.may_lease:
+            times.append(probe_ms)
         if wake_ms is not None and self._guard.may_lease and self._queue_capacity() > 0:
             times.append(wake_ms)
         return min(times, default=None)

@@ -29,6 +29,7 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import ConsumerTerms, Granted, TimelineConsumer
 from tidemill.timelines.core.backlog import Backlog
 from tidemill.timelines.core.buckets import BUCKETS
+from tidemill.timelines.core.circuit import CircuitState
 from tidemill.timelines.core.lease import (
     Cancel,
     Command,
@@ -374,6 +375,16 @@ class Dispatcher:
         """The messages that are due between two times, in up to 200 bars; cheap also with millions (`future.py`)."""
         self.timeline(name)
         return await self._future.histogram(name, future_selection(start_ms, end_ms, status), bars)
+
+    def circuit_state(self, name: str) -> CircuitState:
+        """Whether the messages of a timeline are pushed to the consumers here."""
+        delivery = self._deliveries.get(name)
+        return CircuitState.CLOSED if delivery is None else delivery.circuit.state
+
+    def stopped_reason(self, name: str) -> str:
+        """Why they are not; empty when they are."""
+        delivery = self._deliveries.get(name)
+        return "" if delivery is None else delivery.stopped_reason
 
     def load(self, name: str) -> TimelineLoad | None:
         """The load of a timeline that has consumers here; None before it was measured."""

@@ -10,6 +10,9 @@ median. The state ends when the clocks agree again, or when the clock has accept
 Store. After `ERRORS_IN_ROW` failures one operation in `SAMPLE_ONE_IN` is tried and the rest are rejected at once. So a
 recovery is noticed, and an overloaded store is not loaded further. The first success ends it. A store that can be read
 but not written (a full disk) is also degraded, until a write succeeds or none has been tried for `REFUSED_AGE_MS`.
+
+Consumers. While the pushes of a timeline are stopped because most of its consumers fail (`core/circuit.py`), that is a
+reason, too. It stops nothing else.
 """
 
 import random
@@ -32,6 +35,8 @@ WITNESSES_MIN = 3
 WITNESSES_MAX = 1_000
 WITNESS_AGE_MS = 60_000
 REFUSED_AGE_MS = 60_000
+STOPPED_NAMED_MAX = 5
+"""The most timelines with stopped pushes that are named."""
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -54,6 +59,7 @@ class Doubt(StrEnum):
     CLIENT_CLOCKS = "client clocks"
     STORE_FAILING = "store failing"
     STORE_READ_ONLY = "store read-only"
+    CONSUMERS_FAILING = "consumers failing"
 
 
 class ClientKind(StrEnum):
@@ -102,13 +108,14 @@ class HealthMonitor:
         """How far the store's clock is ahead of ours; None for a store without a clock."""
         self._reasons: tuple[str, ...] = ()
         self._clock_doubts: frozenset[Doubt] = frozenset()
+        self._stopped: dict[str, str] = {}
 
     @property
     def state(self) -> TimelinesState:
         """Healthy, degraded or inactive."""
         if not self._active:
             return TimelinesState.INACTIVE
-        return TimelinesState.DEGRADED if self._reasons or self.sampling or self._unwritable else TimelinesState.HEALTHY
+        return TimelinesState.DEGRADED if self.doubts() else TimelinesState.HEALTHY
 
     @property
     def sampling(self) -> bool:
@@ -142,6 +149,7 @@ class HealthMonitor:
             reasons = (*reasons, f"the store failed {self._errors_in_row} times in a row: {self._last_error}")
         elif self._unwritable:
             reasons = (*reasons, f"the store rejects writes: {self._writes.error}")
+        reasons = (*reasons, *self._stopped_reasons())
         return Health(
             self.state,
             reasons,
@@ -157,9 +165,27 @@ class HealthMonitor:
 
     def doubts(self) -> frozenset[Doubt]:
         """The kinds of the reasons of `health`."""
+        found = set(self._clock_doubts)
         if self.sampling:
-            return self._clock_doubts | {Doubt.STORE_FAILING}
-        return self._clock_doubts | {Doubt.STORE_READ_ONLY} if self._unwritable else self._clock_doubts
+            found.add(Doubt.STORE_FAILING)
+        elif self._unwritable:
+            found.add(Doubt.STORE_READ_ONLY)
+        if self._stopped:
+            found.add(Doubt.CONSUMERS_FAILING)
+        return frozenset(found)
+
+    def stopped(self, timeline: str, reason: str) -> None:
+        """Report that the pushes of a timeline have stopped; an empty reason: they run."""
+        if reason:
+            self._stopped[timeline] = reason
+        else:
+            self._stopped.pop(timeline, None)
+
+    def _stopped_reasons(self) -> Iterator[str]:
+        for timeline in sorted(self._stopped)[:STOPPED_NAMED_MAX]:
+            yield f"timeline {timeline!r}: {self._stopped[timeline]}"
+        if len(self._stopped) > STOPPED_NAMED_MAX:
+            yield f"and {len(self._stopped) - STOPPED_NAMED_MAX} more timelines whose consumers fail"
 
     def witness(self, client: str, drift_ms: float, kind: ClientKind) -> None:
         """Report how far a client's clock is ahead of ours."""

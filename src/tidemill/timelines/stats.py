@@ -64,6 +64,8 @@ class TimelineStats:
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Rejected operations, by operation and class of the error."""
     leased_bytes: int = 0
+    stops: int = 0
+    """How often its pushes were stopped because most consumers failed."""
     attempts: Histogram = field(default_factory=_attempts)
     """The number of the attempt that each lease was."""
     past_due: int = 0

@@ -100,8 +100,8 @@ def test_attempts_end_only_where_they_are_limited() -> None:
 
 def test_settings_are_stored_as_json_with_their_defaults() -> None:
     assert TimelineSettings().to_json() == (
-        '{"body_bytes_max": 1048576, "dead_letter": "", "dealer": "racks", "lease_ms": 30000, "max_attempts": 0, '
-        '"window_ms": 10000}'
+        '{"body_bytes_max": 1048576, "dead_letter": "", "dealer": "racks", "failing_percent": 80, '
+        '"lease_ms": 30000, "max_attempts": 0, "window_ms": 10000}'
     )
     assert TimelineSettings.from_json("{}") == TimelineSettings()
 

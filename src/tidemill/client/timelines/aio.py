@@ -54,6 +54,7 @@ class SettingKeywords(TypedDict, total=False):
     window_ms: int
     body_bytes_max: int
     dealer: Literal["racks", "ranges"]
+    failing_percent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,10 @@ class TimelineDescription:
     consumers: int = 0
     created: bool = False
     """Whether this call of `create` created it."""
+    delivery: str = "running"
+    """`running`; or `stopped` or `probing` while most consumers at the broker that answered fail."""
+    delivery_reason: str = ""
+    """Why it is not running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +318,15 @@ def _texts(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def _description(info: wire.TimelineInfo) -> TimelineDescription:
-    return TimelineDescription(info.name, info.state, dict(info.settings), info.consumers, info.created)
+    return TimelineDescription(
+        info.name,
+        info.state,
+        dict(info.settings),
+        info.consumers,
+        info.created,
+        info.delivery or "running",
+        info.delivery_reason,
+    )
 
 
 def _new(message: Message) -> wire.NewMessage:

@@ -157,6 +157,8 @@ class TimelineService(generated.TimelineServiceServicer):
             state=timeline.state.value,
             settings=settings_to(timeline.settings),
             consumers=self._dispatcher.attending(timeline.name),
+            delivery=self._dispatcher.circuit_state(timeline.name).value,
+            delivery_reason=self._dispatcher.stopped_reason(timeline.name),
         )
 
     async def Schedule(self, request: wire.ScheduleRequest, call: GrpcCall) -> wire.ScheduleReply:  # noqa: N802

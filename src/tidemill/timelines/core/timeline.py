@@ -72,12 +72,15 @@ class TimelineSettings:
     window_ms: int = 10_000
     body_bytes_max: int = 1024 * 1024
     dealer: DealerKind = DealerKind.RACKS
+    failing_percent: int = 80
+    """A consumer fails when this part of its leases ends without a completion. 0: pushes never stop."""
 
     def check(self) -> None:
         """Reject values that are invalid, alone or together."""
         _within("lease_ms", self.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX)
         _within("max_attempts", self.max_attempts, 0, ATTEMPTS_LIMIT)
         _within("window_ms", self.window_ms, 1, WINDOW_MS_MAX)
+        _within("failing_percent", self.failing_percent, 0, 100)
         _within("body_bytes_max", self.body_bytes_max, 0, BODY_BYTES_LIMIT)
         kind, _, name = self.dead_letter.partition(":")
         if self.dead_letter and (kind not in {"timeline", "topic"} or not _NAME.fullmatch(name)):

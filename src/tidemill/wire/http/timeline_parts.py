@@ -80,6 +80,8 @@ class TimelineMembersHere(Document, frozen=True, kw_only=True):
 
     members: list[TimelineMember]
     totals: dict[str, int]
+    delivery: str = "running"
+    delivery_reason: str = ""
 
 
 class FutureAsked(Document, frozen=True, kw_only=True):

@@ -110,6 +110,9 @@ class TimelineView(TimelineRow, frozen=True, kw_only=True):
     """Messages by operation since the brokers started."""
     health: str | None = None
     health_reasons: tuple[str, ...] = ()
+    delivery: str = "running"
+    """`running`; or `stopped` or `probing` at a broker where most consumers fail."""
+    delivery_reasons: tuple[str, ...] = ()
     brokers: tuple[int, ...] = ()
     """All brokers with a timeline of this name. They share it, or have one each."""
     unreachable_brokers: tuple[int, ...] = ()

@@ -166,6 +166,8 @@ async def _members_here(broker: BrokerNode, rights: ClientRights, asked: Timelin
             for each in dispatcher.consumers(name)
         ],
         totals={} if stats is None else dict(stats.messages),
+        delivery=dispatcher.circuit_state(name).value,
+        delivery_reason=dispatcher.stopped_reason(name),
     )
 
 

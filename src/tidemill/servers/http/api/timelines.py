@@ -214,6 +214,8 @@ async def show_timeline(context: ApiContext, call: ApiCall[TimelinePlace, None])
         totals=_sum(part.totals for part in here),
         health=detail.health,
         health_reasons=tuple(detail.health_reasons),
+        delivery=next((part.delivery for part in here if part.delivery_reason), "running"),
+        delivery_reasons=tuple(part.delivery_reason for part in here if part.delivery_reason),
         brokers=tuple(owner.brokers),
         unreachable_brokers=tuple(unreachable),
     )

@@ -44,6 +44,7 @@ SETTING_NOTES = {
     "window_ms": "How often work is divided among consumers, in ms.",
     "body_bytes_max": "The largest body of a message.",
     "dealer": "racks or ranges: how work is divided among consumers.",
+    "failing_percent": "Pushes stop while most consumers fail this part of their leases or more. 0: never.",
 }
 
 
