@@ -42,7 +42,7 @@ from tidemill.timelines.core.lease import (
     check_commands,
     error_of,
 )
-from tidemill.timelines.core.load import TimelineLoad
+from tidemill.timelines.core.load import LoadFigures
 from tidemill.timelines.core.message import (
     BATCH_MESSAGES_MAX,
     COUNT_MAX,
@@ -386,7 +386,7 @@ class Dispatcher:
         delivery = self._deliveries.get(name)
         return "" if delivery is None else delivery.stopped_reason
 
-    def load(self, name: str) -> TimelineLoad | None:
+    def load(self, name: str) -> LoadFigures | None:
         """The load of a timeline that has consumers here; None before it was measured."""
         delivery = self._deliveries.get(name)
         return None if delivery is None else delivery.load.newest

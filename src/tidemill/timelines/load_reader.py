@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from tidemill.model.timeline_errors import TimelineError
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Granted
-from tidemill.timelines.core.load import LoadMeter, TimelineLoad
+from tidemill.timelines.core.load import LoadFigures, TimelineLoadMeter
 
 PAUSE_S = 1.0
 REST_SHARE = 20
@@ -26,12 +26,12 @@ class LoadReader:
         oldest_ms: Callable[[], int | None],
         share: Callable[[], float],
     ) -> None:
-        self.newest: TimelineLoad | None = None
+        self.newest: LoadFigures | None = None
         self._clock = clock
         self._count = count
         self._oldest_ms = oldest_ms
         self._share = share
-        self._meter = LoadMeter()
+        self._meter = TimelineLoadMeter()
         self._wanted = asyncio.Event()
 
     def want(self, *, wanted: bool) -> None:

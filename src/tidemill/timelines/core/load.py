@@ -16,7 +16,7 @@ SHARE_MIN = 0.01
 MS_PER_S = 1_000
 
 
-class TimelineLoad(NamedTuple):
+class LoadFigures(NamedTuple):
     """The load of a timeline at a time."""
 
     available: int
@@ -27,7 +27,7 @@ class TimelineLoad(NamedTuple):
     """How late the latest message was pushed since the last measurement, or how long the oldest one waits by now."""
 
 
-class LoadMeter:
+class TimelineLoadMeter:
     """Computes the load from counts."""
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class LoadMeter:
         self._pushed += count
         self._late_ms = max(self._late_ms, late_ms)
 
-    def measure(self, available: int, oldest_ms: int | None, share: float, now_ms: int) -> TimelineLoad:
+    def measure(self, available: int, oldest_ms: int | None, share: float, now_ms: int) -> LoadFigures:
         """The load now; `oldest_ms`: since when the first queued message waits; `share`: our part of the buckets."""
         rate = self._rate_at(available, share, now_ms)
         waiting_ms = 0 if oldest_ms is None else now_ms - oldest_ms
-        load = TimelineLoad(available, round(rate, 1), max(0, self._late_ms, waiting_ms))
+        load = LoadFigures(available, round(rate, 1), max(0, self._late_ms, waiting_ms))
         self._available, self._measured_ms = available, now_ms
         self._pushed = self._late_ms = 0
         return load
