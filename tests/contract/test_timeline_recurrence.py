@@ -40,7 +40,7 @@ async def test_a_completion_schedules_the_next_occurrence(store: TimelineStore) 
         assert lease.attempts == 1
         done = Complete(lease.seq, lease.token)
         outcomes = await store.settle("line", [done, done], now_ms=due_ms + 1)
-        assert outcomes == [CommandOutcome.RECURRED, CommandOutcome.STALE]
+        assert outcomes == [CommandOutcome.RECURRED, CommandOutcome.MISSING]
         (after,) = await store.find("line", Selection(ids=("a",)), now_ms=due_ms, limit=1, bodies=True)
         next_ms = due_ms + MINUTE_MS
         assert after == before._replace(

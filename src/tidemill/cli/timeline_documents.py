@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.cli.timeline_options import now_ms
-from tidemill.client.timelines.message import due_ms
+from tidemill.client.timelines.message import due_ms, every_ms
 
 if TYPE_CHECKING:
-    from tidemill.client.timelines import Bar, Stored, TimelineDescription
+    from tidemill.client.timelines import Bar, RecurrenceRule, Stored, TimelineDescription
     from tidemill.wire.http.timelines import (
         DeadLetterTarget,
         FutureView,
         MessagePage,
         MessageView,
+        RecurrenceView,
         TimelinePage,
         TimelineStatus,
         TimelineView,
@@ -118,5 +119,19 @@ def _message(timeline: str, stored: "Stored") -> "MessageView":
         body=body.text,
         body_base64=body.base64,
         lease_ends_ms=lease_ends_ms,
+        recurrence=None if stored.recurrence is None else _recurrence(stored.recurrence),
         now_ms=now_ms(),
+    )
+
+
+def _recurrence(rule: "RecurrenceRule") -> "RecurrenceView":
+    from tidemill.wire.http.timelines import RecurrenceView
+
+    return RecurrenceView(
+        cron=rule.cron,
+        zone=rule.zone,
+        every_ms=None if rule.every is None else every_ms(rule.every),
+        missed=rule.missed,
+        until_ms=None if rule.until is None else due_ms(rule.until),
+        left=rule.count,
     )

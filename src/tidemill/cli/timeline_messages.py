@@ -17,14 +17,21 @@ from tidemill.cli.timeline_options import (
     DEFAULT_ADDRESS,
     Address,
     At,
+    Count,
+    Cron,
+    Every,
     From,
     Group,
     In,
+    Missed,
     Name,
     Status,
     To,
+    Until,
+    Zone,
     due_s,
     now_ms,
+    recurrence_of,
     row_of,
     shown_time,
     time_s,
@@ -53,6 +60,12 @@ def schedule(
     message_id: Annotated[
         str | None, typer.Option("--id", help="Id of the message. Scheduling the same id again has no effect.")
     ] = None,
+    cron: Cron = None,
+    every: Every = None,
+    zone: Zone = None,
+    missed: Missed = None,
+    until: Until = None,
+    times: Count = None,
     group: Group = "",
     address: Address = DEFAULT_ADDRESS,
     client: Client = None,
@@ -60,32 +73,41 @@ def schedule(
 ) -> None:
     """Schedule a message on a timeline and print its id.
 
+    With --cron or --every it is due again after each completion; --in or --at is then the time before which it does not
+    begin. Cancelling its id ends it.
+
     Example: tidemill schedule reminders --in 5s --key user-7 'tea is ready'
+
+    Example: tidemill schedule reports --cron '0 9 * * 1-5' --zone Europe/Berlin --id daily 'write the report'
     """
     from tidemill.client.timelines import Message
 
-    due_s(after, at)  # reports a wrong time before the user types messages
+    rule = recurrence_of(cron, every, zone, missed, until, times)
+    may_be_now = rule is not None and after is None and at is None
+    due = None if may_be_now else due_s(after, at)  # reports a wrong time before the user types messages
     bodies = [body.encode()] if body is not None else _typed()
-    due = due_s(after, at)
+    due = None if may_be_now else due_s(after, at)
     if message_id is not None and len(bodies) != 1:
         raise WrongUse(f"--id names one message; there are {len(bodies)}")
     key_bytes = None if key is None else key.encode()
     with timeline(address, client, name, group=group) as opened:
-        ids = opened.schedule([Message(one, due, message_id, key_bytes) for one in bodies])
+        ids = opened.schedule([Message(one, due, message_id, key_bytes, rule) for one in bodies])
     existing = [one for one in ids if one.exists_already]
     if as_json:
         show_json({"ids": ids, "existing": [{"id": one, "due": shown_time(one.due)} for one in existing]})
         return
     for one in ids:
         say(one)
-    wanted = shown_time(datetime.fromtimestamp(due, UTC))
+    if rule is not None and not existing:
+        remark(f"first due {shown_time(ids[0].due)}" if ids else "nothing was scheduled")
+    wanted = None if due is None else shown_time(datetime.fromtimestamp(due, UTC))
     for one in existing:
         if shown_time(one.due) == wanted:
             continue  # scheduled before with the same due time
-        remark(
-            f"{one} already exists, due {shown_time(one.due)}; nothing changed; "
-            f"to change the time: tidemill timeline move {name} {one}"
-        )
+        change = f"to change the time: tidemill timeline move {name} {one}"
+        if rule is not None:
+            change = f"to change the recurrence, cancel it first: tidemill timeline cancel {name} {one}"
+        remark(f"{one} already exists, due {shown_time(one.due)}; nothing changed; {change}")
 
 
 def _typed() -> list[bytes]:
@@ -161,7 +183,8 @@ def list_(
                 show_document(message_page(name, found, limit))
                 return
             rows = [row_of(one) for one in found]
-            show(rows, MESSAGE_COLUMNS, as_json=False, empty=f"{name} has no such messages")
+            columns = (*MESSAGE_COLUMNS, "repeats") if any(one.recurrence for one in found) else MESSAGE_COLUMNS
+            show(rows, columns, as_json=False, empty=f"{name} has no such messages")
             return
         page = timeline_page(opened.timelines())
     if as_json:

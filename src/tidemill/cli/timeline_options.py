@@ -3,18 +3,20 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from tidemill.cli.durations import duration_ms, moment_ms
 from tidemill.cli.errors import CommandFailed, WrongUse
+from tidemill.client.timelines.message import due_ms, every_ms, from_ms
 from tidemill.model.addresses import parse_address
 from tidemill.model.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from tidemill.client.timelines import Stored, Timeline
+    from tidemill.client.timelines import RecurrenceRule, Stored, Timeline
+    from tidemill.client.timelines.message import MissedPolicyName
 
 DEFAULT_ADDRESS = "127.0.0.1:6174"
 TIMEOUT_MS = 10_000
@@ -37,6 +39,18 @@ Status = Annotated[
 From = Annotated[str | None, typer.Option("--from", help="Due from: 2026-12-24T18:00:00Z, +1h, now.")]
 To = Annotated[str | None, typer.Option("--to", help="Due before: 2026-12-25, +2d.")]
 In = Annotated[str | None, typer.Option("--in", help="Due after this time: 250ms, 5s, 1h30m.")]
+Cron = Annotated[
+    str | None,
+    typer.Option("--cron", help="Due again at these times: minute hour day-of-month month day-of-week, or @daily."),
+]
+Every = Annotated[str | None, typer.Option("--every", help="Due again after this time: 30s, 5m, 1d.")]
+Zone = Annotated[str | None, typer.Option("--zone", help="Time zone of --cron: Europe/Berlin. Default: UTC.")]
+Missed = Annotated[
+    Literal["skip", "once", "all"] | None,
+    typer.Option("--missed", help="Occurrences that could not be delivered in time. Default: once for all of them."),
+]
+Until = Annotated[str | None, typer.Option("--until", help="No occurrence after this time: 2027-01-01, +30d.")]
+Count = Annotated[int | None, typer.Option("--count", min=1, help="Number of occurrences.")]
 At = Annotated[str | None, typer.Option("--at", help="Due at this time: 2026-12-24T18:00:00Z, or epoch milliseconds.")]
 
 
@@ -109,6 +123,23 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def recurrence_of(
+    cron: str | None, every: str | None, zone: str | None, missed: str | None, until: str | None, count: int | None
+) -> "RecurrenceRule | None":
+    """The recurrence of the options, if there is one."""
+    from tidemill.client.timelines import RecurrenceRule
+
+    if cron is None and every is None:
+        if zone is not None or missed is not None or until is not None or count is not None:
+            raise WrongUse("--zone, --missed, --until and --count belong to a recurrence; add --cron or --every")
+        return None
+    if cron is not None and every is not None:
+        raise WrongUse("give either --cron or --every")
+    interval = None if every is None else timedelta(milliseconds=duration_ms(every))
+    policy = cast("MissedPolicyName", missed or "once")
+    return RecurrenceRule(cron, interval, zone, policy, time_s(until), count)
+
+
 def due_s(after: str | None, at: str | None) -> float:
     """The due time of `--in` or `--at` in seconds since 1970. Exactly one of them is given."""
     if (after is None) == (at is None):
@@ -148,4 +179,26 @@ def row_of(message: "Stored") -> dict[str, Any]:
         "key": text_of(message.key),
         "holder": message.holder or None,
         "body": body,
+        "repeats": None if message.recurrence is None else repeats(message.recurrence),
     }
+
+
+def repeats(rule: "RecurrenceRule") -> str:
+    """A recurrence in a few words."""
+    text = f"{rule.cron} {rule.zone}" if rule.cron is not None else f"every {shown_duration(rule.every)}"
+    if rule.missed != "once":
+        text += f", missed {rule.missed}"
+    if rule.until is not None:
+        text += f", until {shown_time(from_ms(due_ms(rule.until)))}"
+    return text if rule.count is None else f"{text}, {rule.count} left"
+
+
+def shown_duration(every: "timedelta | float | None") -> str:
+    """An interval as --every takes it."""
+    left_ms = every_ms(every or 0)
+    parts = []
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)):
+        if left_ms >= unit_ms:
+            parts.append(f"{left_ms // unit_ms}{unit}")
+            left_ms %= unit_ms
+    return "".join(parts) or "0s"

@@ -2,7 +2,7 @@
 
 from tidemill.client.timelines.aio import AsyncTimeline, Bar, Latency, Stored, TimelineDescription
 from tidemill.client.timelines.lease import AsyncLease, Lease
-from tidemill.client.timelines.message import Due, Message, ScheduledId
+from tidemill.client.timelines.message import Due, Message, RecurrenceRule, ScheduledId
 from tidemill.client.timelines.sync import Timeline
 from tidemill.client.timelines.worker import ClockState, TimelineLoad
 from tidemill.client.timelines.worker_handle import AsyncWorkerHandle, WorkerHandle
@@ -17,6 +17,7 @@ __all__ = [
     "Latency",
     "Lease",
     "Message",
+    "RecurrenceRule",
     "ScheduledId",
     "Stored",
     "Timeline",

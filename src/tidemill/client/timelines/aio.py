@@ -7,23 +7,34 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal, Self, TypedDict, Unpack
+from typing import Literal, Self, TypedDict, Unpack, cast
 
 from tidemill.client.grpc_login import FetchToken
 from tidemill.client.grpc_security import parse_grpc_security
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
 from tidemill.client.timelines.connection import TIMEOUT_MS, TimelineConnection
 from tidemill.client.timelines.lease import AsyncLease
-from tidemill.client.timelines.message import Due, Message, ScheduledId, due_ms, from_ms
+from tidemill.client.timelines.message import (
+    Due,
+    Message,
+    MissedPolicyName,
+    RecurrenceRule,
+    ScheduledId,
+    due_ms,
+    every_ms,
+    from_ms,
+)
 from tidemill.client.timelines.naming import timeline_name
 from tidemill.client.timelines.worker import OnClock, Worker
 from tidemill.model.message_ids import RANDOM_BITS, new_id
-from tidemill.model.timeline_errors import BadMessageId, BatchTooLarge, TimelineError, by_name
+from tidemill.model.timeline_errors import BadMessageId, BadRecurrence, BatchTooLarge, TimelineError, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
 
 SCHEDULE_MESSAGES_MAX = 1_000
+RECURRING_MESSAGES_MAX = 100
+"""The most recurring messages that the broker takes in one call."""
 TRACEPARENT = "traceparent"
 TRACEPARENT_SHAPE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 SCHEDULE_BYTES_MAX = 8 * 1024 * 1024
@@ -55,6 +66,17 @@ class SettingKeywords(TypedDict, total=False):
     body_bytes_max: int
     dealer: Literal["racks", "ranges"]
     failing_percent: int
+
+
+class RecurrenceKeywords(TypedDict, total=False):
+    """The fields of `RecurrenceRule` as keywords."""
+
+    cron: str
+    every: timedelta | float
+    zone: str
+    missed: MissedPolicyName
+    until: Due
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,8 @@ class Stored:
     """Set while a consumer holds the message."""
     seq: int = 0
     """The order of messages that are due at the same time."""
+    recurrence: RecurrenceRule | None = None
+    """Set for a message that is due again after its completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +196,25 @@ class AsyncTimeline:
         reply = await self._connection.call("ListTimelines", wire.ListTimelinesRequest())
         return [_description(one) for one in reply.timelines]
 
-    async def schedule(self, messages: Iterable[Message], *, traceparent: str | None = None) -> list[ScheduledId]:
+    async def schedule(
+        self,
+        messages: Iterable[Message],
+        *,
+        traceparent: str | None = None,
+        **recurrence: Unpack[RecurrenceKeywords],
+    ) -> list[ScheduledId]:
         """Schedule messages. They are durable when this returns. Returns the ids, in order.
 
         An existing id is left unchanged: its `exists_already` is true, and its `due` is the stored time. `traceparent`
-        is the W3C trace context of the caller: a broker that records traces continues it.
+        is the W3C trace context of the caller: a broker that records traces continues it. With `cron` or `every` the
+        messages are due again and again; these keywords are those of `RecurrenceRule`.
         """
         if isinstance(messages, Message):
             raise TypeError("schedule needs a list of messages: schedule([Message(...)])")
         metadata = () if traceparent is None else ((TRACEPARENT, _checked_traceparent(traceparent)),)
+        rule = RecurrenceRule(**recurrence) if recurrence else None
         ids: list[ScheduledId] = []
-        for batch in _batches([_new(one) for one in messages]):
+        for batch in _batches([_new(one, rule) for one in messages]):
             reply = await self._connection.call_in_session(
                 "Schedule",
                 self._greeting,
@@ -329,19 +361,53 @@ def _description(info: wire.TimelineInfo) -> TimelineDescription:
     )
 
 
-def _new(message: Message) -> wire.NewMessage:
+def _new(message: Message, rule: RecurrenceRule | None) -> wire.NewMessage:
     """Encode the message. The id is generated here, so that a repeated call schedules the same message."""
     if not isinstance(message, Message):
         raise TypeError(f"schedule needs a list of Message, not of {type(message).__name__}")
     if message.id == "":
         raise BadMessageId("the message id is empty; omit it to get a generated one")
     message_id = _generated_id() if message.id is None else message.id
+    rule = message.recurrence or rule
+    if message.due is None and rule is None:
+        raise TypeError("a message needs its due time, or a recurrence: Message(body, due=time.time() + 5)")
+    recurrence = None if rule is None else _recurrence(rule)
     try:
-        return wire.NewMessage(body=message.body, due_ms=due_ms(message.due), id=message_id, key=message.key)
+        at_ms = 0 if message.due is None else due_ms(message.due)
+        return wire.NewMessage(body=message.body, due_ms=at_ms, id=message_id, key=message.key, recurrence=recurrence)
     except TypeError as error:
         raise TypeError(f"body and key must be bytes, id a str, due a datetime or seconds: {message!r}") from error
     except UnicodeEncodeError as error:
         raise BadMessageId(f"message id {message_id!a} is not valid text: {error.reason}") from error
+
+
+def _recurrence(rule: RecurrenceRule) -> wire.Recurrence:
+    if (rule.cron is None) == (rule.every is None):
+        raise BadRecurrence("a recurrence has either cron or every: cron='0 9 * * 1-5', or every=300")
+    if rule.count is not None and rule.count < 1:
+        raise BadRecurrence(f"count={rule.count} must be at least 1")
+    try:
+        return wire.Recurrence(
+            cron=rule.cron,
+            zone=rule.zone,
+            every_ms=None if rule.every is None else every_ms(rule.every),
+            missed=rule.missed,
+            until_ms=None if rule.until is None else due_ms(rule.until),
+            count=rule.count,
+        )
+    except (TypeError, ValueError) as error:
+        raise BadRecurrence(f"{rule} cannot be sent: {error}") from error
+
+
+def _rule(recurrence: wire.Recurrence) -> RecurrenceRule:
+    return RecurrenceRule(
+        cron=recurrence.cron or None,
+        every=timedelta(milliseconds=recurrence.every_ms) if recurrence.every_ms else None,
+        zone=recurrence.zone if recurrence.cron else None,
+        missed=cast("MissedPolicyName", recurrence.missed),
+        until=from_ms(recurrence.until_ms) if recurrence.until_ms else None,
+        count=recurrence.count or None,
+    )
 
 
 def _schedule_request(batch: list[wire.NewMessage], session: str) -> wire.ScheduleRequest:
@@ -356,7 +422,8 @@ def _batches(messages: Sequence[wire.NewMessage]) -> Iterable[list[wire.NewMessa
     batch: list[wire.NewMessage] = []
     size = 0
     for message in messages:
-        if batch and (len(batch) >= SCHEDULE_MESSAGES_MAX or size + len(message.body) > SCHEDULE_BYTES_MAX):
+        messages_max = RECURRING_MESSAGES_MAX if message.HasField("recurrence") else SCHEDULE_MESSAGES_MAX
+        if batch and (len(batch) >= messages_max or size + len(message.body) > SCHEDULE_BYTES_MAX):
             yield batch
             batch, size = [], 0
         batch.append(message)
@@ -414,4 +481,5 @@ def _stored(message: wire.ListedMessage) -> Stored:
         message.group,
         from_ms(message.position_ms) if message.status == wire.STATUS_LEASED else None,
         message.seq,
+        _rule(message.recurrence) if message.HasField("recurrence") else None,
     )

@@ -3,8 +3,9 @@
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
-from tidemill.model.timeline_errors import BadDueTime
+from tidemill.model.timeline_errors import BadDueTime, BadRecurrence
 
 Due = datetime | float
 """A point in time: a datetime (without a zone it is local time, as everywhere in Python) or seconds since 1970."""
@@ -16,6 +17,27 @@ MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 
+MissedPolicyName = Literal["skip", "once", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrenceRule:
+    """When a message is due again: at the times of a cron expression in a time zone, or after an interval.
+
+    `cron` is minute, hour, day of month, month and day of week: `0 9 * * 1-5`. `zone` is its time zone. `every` is an
+    interval: a timedelta or seconds. `missed` says what happens to occurrences whose time passed before they could be
+    delivered: `skip` them, deliver `once` for all of them, or `all`. The last occurrence is due at `until` at the
+    latest, or is number `count`. In a listed message `count` is the number that is left.
+    """
+
+    cron: str | None = None
+    every: timedelta | float | None = None
+    zone: str | None = None
+    missed: MissedPolicyName = "once"
+    until: Due | None = None
+    count: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message to deliver later.
@@ -23,13 +45,15 @@ class Message:
     `body` is the content. `due` is the delivery time; the message is never delivered before: a datetime (without a zone
     it is local time) or seconds since 1970 (`time.time() + 5`). A time in the past means now. `id` is a natural id:
     scheduling the same id twice gives one message. Without it, an id is generated. `key` is passed to the consumer with
-    the body.
+    the body. With a `recurrence` the message is due again after each completion. It needs no `due` then: that is the
+    time before which it does not begin.
     """
 
     body: bytes
-    due: Due
+    due: Due | None = None
     id: str | None = None
     key: bytes | None = None
+    recurrence: RecurrenceRule | None = None
 
 
 class ScheduledId(str):
@@ -63,6 +87,17 @@ def due_ms(due: Due) -> int:
     if not math.isfinite(due) or abs(due) > MS_MAX:
         raise BadDueTime(f"due time {due!r} s is not between 1970 and the year 9999")
     return math.ceil(round(due * MS_PER_SECOND, 3))
+
+
+def every_ms(every: timedelta | float) -> int:
+    """Return an interval in milliseconds."""
+    if isinstance(every, timedelta):
+        return every // MILLISECOND
+    if not isinstance(every, int | float):
+        raise TypeError(f"every={every!r} is not an interval; pass a timedelta, or seconds")
+    if not math.isfinite(every) or abs(every) > MS_MAX:
+        raise BadRecurrence(f"every={every!r} s is not an interval")
+    return round(every * MS_PER_SECOND)
 
 
 def from_ms(ms: int) -> datetime:

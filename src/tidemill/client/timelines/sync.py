@@ -15,6 +15,7 @@ from tidemill.client.timelines.aio import (
     Bar,
     Latency,
     LeaseOrderName,
+    RecurrenceKeywords,
     SettingKeywords,
     Stored,
     TimelineDescription,
@@ -103,9 +104,15 @@ class Timeline:
         """List all timelines of the broker."""
         return self._run(self._async.timelines())
 
-    def schedule(self, messages: Iterable[Message], *, traceparent: str | None = None) -> list[ScheduledId]:
+    def schedule(
+        self,
+        messages: Iterable[Message],
+        *,
+        traceparent: str | None = None,
+        **recurrence: Unpack[RecurrenceKeywords],
+    ) -> list[ScheduledId]:
         """Schedule messages. They are durable when this returns. Returns the ids; see `AsyncTimeline.schedule`."""
-        return self._run(self._async.schedule(messages, traceparent=traceparent))
+        return self._run(self._async.schedule(messages, traceparent=traceparent, **recurrence))
 
     def cancel(self, ids: str | Sequence[str]) -> None:
         """Cancel messages. All are tried; then one error names those that could not be cancelled."""

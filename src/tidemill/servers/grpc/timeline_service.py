@@ -22,6 +22,7 @@ from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
 from tidemill.timelines.core.lease import CommandOutcome, error_of
 from tidemill.timelines.core.message import DUE_MS_MAX, MessageStatus, Selection, TimedMessage, check_due, status_of
+from tidemill.timelines.core.recurrence import UTC_NAME, Recurrence, missed_policy, recurrence_from
 from tidemill.timelines.core.timeline import (
     TimelineInfo,
     TimelineSettings,
@@ -183,7 +184,13 @@ class TimelineService(generated.TimelineServiceServicer):
         refuse_kept(session.timeline)
         _check_length(len(request.messages), SCHEDULE_MESSAGES_MAX)
         wanted = [
-            ScheduleRequest(one.body, one.due_ms, one.id, one.key if one.HasField("key") else None)
+            ScheduleRequest(
+                one.body,
+                one.due_ms,
+                one.id,
+                one.key if one.HasField("key") else None,
+                _recurrence(one.recurrence) if one.HasField("recurrence") else None,
+            )
             for one in request.messages
         ]
         tracer = self._tracer
@@ -313,6 +320,31 @@ def _outcome(message_id: str, outcome: CommandOutcome) -> wire.Outcome:
     return wire.Outcome(id=message_id, error=type(error).__name__, reason=str(error))
 
 
+def _recurrence(given: wire.Recurrence) -> Recurrence:
+    return Recurrence(
+        cron=given.cron,
+        zone=given.zone or UTC_NAME,
+        every_ms=given.every_ms,
+        missed=missed_policy(given.missed),
+        until_ms=given.until_ms,
+        left=given.count,
+    )
+
+
+def _rule_of(message: TimedMessage) -> wire.Recurrence | None:
+    if not message.recurrence:
+        return None
+    rule = recurrence_from(message.recurrence)
+    return wire.Recurrence(
+        cron=rule.cron,
+        zone=rule.zone,
+        every_ms=rule.every_ms,
+        missed=rule.missed.value,
+        until_ms=rule.until_ms,
+        count=rule.left,
+    )
+
+
 def _listed(message: TimedMessage, now_ms: int) -> wire.ListedMessage:
     status = status_of(message.due_ms, message.holder, now_ms)
     return wire.ListedMessage(
@@ -326,4 +358,5 @@ def _listed(message: TimedMessage, now_ms: int) -> wire.ListedMessage:
         position_ms=message.due_ms,
         seq=message.seq,
         group=message.group,
+        recurrence=_rule_of(message),
     )

@@ -223,7 +223,7 @@ def decide(message: TimedMessage | None, command: Command, now_ms: int) -> tuple
     match command:
         case Complete(_, token) | CompleteAs(_, token, _, _) | Release(_, token, _) | Extend(_, token, _):
             if message.holder is None or message.token != token or message.due_ms <= now_ms:
-                return CommandOutcome.STALE, None
+                return (CommandOutcome.MISSING if _has_recurred(message, token) else CommandOutcome.STALE), None
             if isinstance(command, Complete | CompleteAs):
                 again = _again(message, command, now_ms)
                 return (CommandOutcome.DONE if again is None else CommandOutcome.RECURRED), again
@@ -272,6 +272,11 @@ def _check_length(length: int) -> None:
 def _check_end(until_ms: int, now_ms: int) -> None:
     if not LEASE_MS_MIN <= until_ms - now_ms <= LEASE_MS_MAX:
         raise errors.BadLease(f"a lease must last {LEASE_MS_MIN} to {LEASE_MS_MAX} ms, not {until_ms - now_ms} ms")
+
+
+def _has_recurred(message: TimedMessage, token: int) -> bool:
+    """Whether the lease of this token was completed: a client that got no answer asks again."""
+    return message.token == token and message.holder is None and message.attempts == 0 and message.recurrence != ""
 
 
 def _held(message: TimedMessage, command: Release | Extend) -> TimedMessage:

@@ -177,16 +177,34 @@ class TimelineInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., consumers: _Optional[int] = ..., created: _Optional[bool] = ..., delivery: _Optional[str] = ..., delivery_reason: _Optional[str] = ...) -> None: ...
 
 class NewMessage(_message.Message):
-    __slots__ = ("body", "due_ms", "id", "key")
+    __slots__ = ("body", "due_ms", "id", "key", "recurrence")
     BODY_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    RECURRENCE_FIELD_NUMBER: _ClassVar[int]
     body: bytes
     due_ms: int
     id: str
     key: bytes
-    def __init__(self, body: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., id: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
+    recurrence: Recurrence
+    def __init__(self, body: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., id: _Optional[str] = ..., key: _Optional[bytes] = ..., recurrence: _Optional[_Union[Recurrence, _Mapping]] = ...) -> None: ...
+
+class Recurrence(_message.Message):
+    __slots__ = ("cron", "zone", "every_ms", "missed", "until_ms", "count")
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    EVERY_MS_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    cron: str
+    zone: str
+    every_ms: int
+    missed: str
+    until_ms: int
+    count: int
+    def __init__(self, cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_ms: _Optional[int] = ..., missed: _Optional[str] = ..., until_ms: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class ScheduleRequest(_message.Message):
     __slots__ = ("session", "messages", "measured")
@@ -447,7 +465,7 @@ class ListMessagesReply(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[ListedMessage, _Mapping]]] = ...) -> None: ...
 
 class ListedMessage(_message.Message):
-    __slots__ = ("id", "due_ms", "status", "attempts", "key", "body", "holder", "position_ms", "seq", "group")
+    __slots__ = ("id", "due_ms", "status", "attempts", "key", "body", "holder", "position_ms", "seq", "group", "recurrence")
     ID_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -458,6 +476,7 @@ class ListedMessage(_message.Message):
     POSITION_MS_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECURRENCE_FIELD_NUMBER: _ClassVar[int]
     id: str
     due_ms: int
     status: Status
@@ -468,7 +487,8 @@ class ListedMessage(_message.Message):
     position_ms: int
     seq: int
     group: str
-    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., attempts: _Optional[int] = ..., key: _Optional[bytes] = ..., body: _Optional[bytes] = ..., holder: _Optional[str] = ..., position_ms: _Optional[int] = ..., seq: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
+    recurrence: Recurrence
+    def __init__(self, id: _Optional[str] = ..., due_ms: _Optional[int] = ..., status: _Optional[_Union[Status, str]] = ..., attempts: _Optional[int] = ..., key: _Optional[bytes] = ..., body: _Optional[bytes] = ..., holder: _Optional[str] = ..., position_ms: _Optional[int] = ..., seq: _Optional[int] = ..., group: _Optional[str] = ..., recurrence: _Optional[_Union[Recurrence, _Mapping]] = ...) -> None: ...
 
 class HistogramRequest(_message.Message):
     __slots__ = ("timeline", "from_ms", "to_ms", "buckets", "status")

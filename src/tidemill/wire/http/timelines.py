@@ -187,6 +187,18 @@ class MessagesQuery(TimelinePlace, frozen=True, kw_only=True):
     rows: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_MAX)] = MESSAGES
 
 
+class RecurrenceView(Document, frozen=True, kw_only=True):
+    """When a message is due again after its completion: a cron expression, or an interval."""
+
+    cron: str | None = None
+    zone: str | None = None
+    every_ms: int | None = None
+    missed: Literal["skip", "once", "all"]
+    until_ms: int | None = None
+    left: int | None = None
+    """The number of occurrences that are left, with this one; null: without end."""
+
+
 class MessageRow(Document, frozen=True, kw_only=True):
     """One message of a list. `due_ms` is the end of the lease while a consumer holds it."""
 
@@ -203,6 +215,7 @@ class MessageRow(Document, frozen=True, kw_only=True):
     holder: str | None = None
     origin: str | None = None
     """For a dead letter: the timeline that it can return to."""
+    recurrence: RecurrenceView | None = None
 
 
 class MessagePage(Document, frozen=True, kw_only=True):

@@ -20,10 +20,11 @@ from tidemill.servers.http.api.timeline_parts import END_MS, dispatcher_of, sour
 from tidemill.servers.http.core.message_text import ShownBytes, shown_bytes
 from tidemill.timelines.core.lease import DEAD_LETTER_NAME_CHARS_MAX, dead_letter_origin
 from tidemill.timelines.core.message import MessageStatus, Selection, TimedMessage, TimelinePosition, status_of
+from tidemill.timelines.core.recurrence import recurrence_from
 from tidemill.timelines.core.timeline import SCHEDULE, WAITING_PREFIX, resource_of
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.wire.http.timeline_parts import MessageAsked, MessageBody, MessagesAsked
-from tidemill.wire.http.timelines import MessageHeader, MessagePage, MessageRow, MessageView
+from tidemill.wire.http.timelines import MessageHeader, MessagePage, MessageRow, MessageView, RecurrenceView
 
 SCANNED_MAX = 20_000
 STEP_ROWS = 1_000
@@ -149,7 +150,22 @@ def _row(message: TimedMessage, origins: Origins, now_ms: int, key_bytes: int) -
         "key_base64": key.base64,
         "holder": message.holder if is_leased else None,
         "origin": origins.of(message),
+        "recurrence": _rule_of(message),
     }
+
+
+def _rule_of(message: TimedMessage) -> RecurrenceView | None:
+    if not message.recurrence:
+        return None
+    rule = recurrence_from(message.recurrence)
+    return RecurrenceView(
+        cron=rule.cron or None,
+        zone=rule.zone if rule.cron else None,
+        every_ms=rule.every_ms or None,
+        missed=rule.missed.value,
+        until_ms=rule.until_ms or None,
+        left=rule.left or None,
+    )
 
 
 async def _message_here(broker: BrokerNode, rights: ClientRights, asked: MessageAsked) -> MessageView:
