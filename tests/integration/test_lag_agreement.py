@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -152,3 +153,25 @@ def test_compacted_records_before_the_next_one(broker: Broker, tidemill: Command
     commit(client, "compacted", 1)
     eventually(lambda: first_offset(client, "compacted") == 4, "the log was not compacted")
     has_lag(broker, tidemill, "compacted", 2)
+
+
+def test_notes_of_a_topic_sink(broker: Broker, tidemill: CommandLine, client: dict[str, Any]) -> None:
+    create(client, "noted")
+    write(client, "noted", b"a", b"b")
+    keeper = Consumer({**client, "group.id": "tidemill-q1", "enable.auto.commit": False})
+    note = TopicPartition("noted", 0, 1, metadata="0/1 done query=q1 batch=3 tasks=1 kept= branches=")
+    keeper.commit(offsets=[note], asynchronous=False)
+    keeper.close()
+    api = f"{broker.http}/api/v1/groups"
+    for found in (
+        tidemill.fine("group", "describe", "tidemill-q1", "--json").json(),
+        httpx.get(f"{api}/tidemill-q1", timeout=WAIT_S).json(),
+    ):
+        assert (found["lag"], found["lag_s"], found["unknown_partitions"]) == (None, None, 0)
+        assert [(row["committed"], row["end"], row["lag"]) for row in found["partitions"]] == [(1, 2, None)]
+        assert "keeps notes" in found["explanation"]
+    rows = httpx.get(api, params={"search": "tidemill-q1"}, timeout=WAIT_S).json()["groups"]
+    assert [(row["group"], row["lag"]) for row in rows] == [("tidemill-q1", None)]
+    sql = "SELECT lag FROM consumer_lag WHERE group_id = 'tidemill-q1'"
+    assert tidemill.fine("sql", sql, "--json").json() == []
+    assert not [name for name in scraped(broker.http) if name.startswith("tidemill_group_lag") and "-q1" in name]

@@ -48,6 +48,7 @@ def group_page(client: "AdminClient") -> "GroupPage":
 
 def group_description(client: "AdminClient", broker: "KafkaBroker", group: str) -> "GroupDescription | None":
     """One group with all its members and partitions; None when it has neither."""
+    from tidemill.model.offset_notes import is_note
     from tidemill.servers.http.core.group_states import explanation_of
     from tidemill.servers.http.core.group_totals import totals_of
     from tidemill.wire.http.groups import GroupDescription
@@ -58,13 +59,19 @@ def group_description(client: "AdminClient", broker: "KafkaBroker", group: str) 
         return None
     kind, state = described.type.name.lower(), _state(described.state)
     protocol = "" if described.is_simple_consumer_group else CONSUMERS
-    rows = _partition_rows(client, broker, committed, described.members)
-    totals = totals_of(rows)
+    rows = _partition_rows(client, broker, group, committed, described.members)
+    totals = totals_of(group, rows)
     return GroupDescription(
         group=group,
         type=kind,
         state=state,
-        explanation=explanation_of(kind, state, protocol=protocol, has_offsets=bool(committed)),
+        explanation=explanation_of(
+            kind,
+            state,
+            protocol=protocol,
+            has_offsets=bool(committed),
+            has_notes=any(is_note(group, each.metadata or "") for each in committed.values()),
+        ),
         protocol=protocol,
         assignor=described.partition_assignor or "",
         coordinator=described.coordinator.id,
@@ -134,8 +141,9 @@ def _assigned(assignment: Any) -> "list[AssignedTopic]":
 
 
 def _partition_rows(
-    client: "AdminClient", broker: "KafkaBroker", committed: dict[Place, Any], members: list[Any]
+    client: "AdminClient", broker: "KafkaBroker", group: str, committed: dict[Place, Any], members: list[Any]
 ) -> "list[GroupPartitionRow]":
+    from tidemill.model.offset_notes import is_note
     from tidemill.wire.http.groups import GroupPartitionRow
 
     owners = {
@@ -148,13 +156,14 @@ def _partition_rows(
     for topic in {topic for topic, _ in places}:
         found = stable_offsets_of(client, topic, [partition for name, partition in places if name == topic])
         stable |= {(topic, partition): offset for partition, offset in found.items()}
-    unread = _unread(broker, {place: each.offset for place, each in committed.items() if each.offset < stable[place]})
+    positions = {place: each.offset for place, each in committed.items() if not is_note(group, each.metadata or "")}
+    unread = _unread(broker, {place: offset for place, offset in positions.items() if offset < stable[place]})
     rows = []
     for place in places:
         owner, commit = owners.get(place), committed.get(place)
         offset = None if commit is None else commit.offset
         following = unread.get(place, UnreadOffset(offset or 0, None))
-        lag = None if offset is None else max(0, stable[place] - following.offset)
+        lag = max(0, stable[place] - following.offset) if place in positions else None
         rows.append(
             GroupPartitionRow(
                 topic=place[0],

@@ -334,13 +334,12 @@ class GroupCoordinator(GroupEngine):
         )
 
     def committed_offsets(self) -> Iterator[CommittedOffset]:
-        """Yield every committed offset of the groups that this broker coordinates; groups may change meanwhile."""
+        """Yield every committed position of the groups that this broker coordinates; groups may change meanwhile."""
         return (offset for shard in list(self._shards.values()) for offset in overview.committed_of(shard))
 
     def committed_of(self, group_id: str) -> list[CommittedOffset]:
-        """Return the committed offsets of one group."""
-        offsets = self._shard(group_id).offsets.of_group(group_id)
-        return [CommittedOffset(group_id, place, value.offset) for place, value in offsets.items()]
+        """Return the committed positions of one group."""
+        return overview.positions_of(self._shard(group_id), group_id)
 
     def summary(self, group_id: str) -> group_details.GroupSummary | None:
         """Return the line of one group in a list; None when it no longer exists."""

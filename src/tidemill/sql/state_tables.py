@@ -10,6 +10,7 @@ import pyarrow as pa
 from tidemill.client.kafka.options import ClientOptions
 from tidemill.groups.core.overview import NEVER, SeenGroup, SeenMember, SeenOffset
 from tidemill.model.errors import TidemillError
+from tidemill.model.offset_notes import is_note
 from tidemill.model.topics import TopicPartition
 from tidemill.records.unread import UnreadPosition
 from tidemill.sql.core.errors import SqlRefused
@@ -196,6 +197,7 @@ class StateTables:
         committed = [
             SeenOffset(*row.values())
             for row in offsets.set_column(6, "commit_time", offsets["commit_time"].cast(pa.int64())).to_pylist()
+            if not is_note(row["group_id"], row["metadata"])
         ]
         away: dict[tuple[TopicPartition, int], None] = {}
         for each in committed:

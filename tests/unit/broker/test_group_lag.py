@@ -198,3 +198,21 @@ async def test_a_slow_leader_is_not_waited_for_and_what_it_has_answered_counts(
         assert found["tidemill_group_lag_unknown_partitions", ()] == 0
         assert found["tidemill_group_lag_records", (("group", "a"),)] == 6 + 3
         assert found["tidemill_group_lag_records", (("group", "b"),)] == 6
+
+
+async def test_offsets_that_are_notes_of_pipelines_have_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(monkeypatch)
+    async with running(tmp_path, memory=True) as broker:
+        await broker.topics.create("orders")
+        await broker.view.partition("orders", 0).leader.append(batch_of(*[b"v"] * 5), acks=1)
+        await commit(broker, "mailer", "orders", 2)
+        ledger = OffsetCommit("orders", 0, 1, metadata="0/1 done query=q1 batch=3 tasks=1 kept= branches=")
+        await broker.groups.commit("tidemill-q1", [ledger])
+        await broker.groups.commit("mailer-2", [ledger])
+        found = await scraped(broker)
+        assert found["group_lag_records", "mailer", "orders"] == 3
+        assert found["group_lag_records", "mailer-2", "orders"] == 4, "only groups of pipelines have notes"
+        assert ("group_lag_records", "tidemill-q1", "orders") not in found
+        assert found["group_lag_unknown_partitions",] == 0
+        state = await broker.group_lag.of_group("tidemill-q1")
+        assert list(state.lags()) == []

@@ -14,6 +14,7 @@ from tidemill.groups.core.member import GroupMember
 from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, Committer
 from tidemill.groups.core.shard import Group, Shard
 from tidemill.groups.core.subscriptions import read_assignment, read_subscription
+from tidemill.model.offset_notes import is_note
 from tidemill.model.topics import TopicPartition
 
 RECENT_MS = 600_000
@@ -163,10 +164,18 @@ def offsets_of(shard: Shard) -> Iterator[SeenOffset]:
 
 
 def committed_of(shard: Shard) -> Iterator[CommittedOffset]:
-    """Yield every committed offset without its details. The shard may change between two of them."""
+    """Yield every committed position, without its details. The shard may change between two of them."""
     for group_id in list(shard.offsets.groups()):
-        for place, value in list(shard.offsets.of_group(group_id).items()):
-            yield CommittedOffset(group_id, place, value.offset)
+        yield from positions_of(shard, group_id)
+
+
+def positions_of(shard: Shard, group_id: str) -> list[CommittedOffset]:
+    """The committed offsets of one group that are positions; notes are left out."""
+    return [
+        CommittedOffset(group_id, place, value.offset)
+        for place, value in shard.offsets.of_group(group_id).items()
+        if not is_note(group_id, value.metadata)
+    ]
 
 
 def sizes_of(shard: Shard) -> Iterator[GroupSize]:

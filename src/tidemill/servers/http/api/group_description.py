@@ -8,6 +8,7 @@ from tidemill.broker.group_lag import LagState
 from tidemill.groups.core.group_details import Assigned, GroupDetails, MemberDetails
 from tidemill.groups.core.lag import PartitionLag
 from tidemill.model.errors import GroupIdNotFound
+from tidemill.model.offset_notes import is_note
 from tidemill.model.topics import GROUP_OFFSETS, TopicPartition
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import Operation, ResourceType
@@ -55,7 +56,7 @@ async def _group_here(broker: BrokerNode, rights: ClientRights, question: GroupQ
     topics = {place.topic for place in (*details.offsets, *owners)}
     topics.update(topic for member in details.members for topic in member.topics)
     rows = _partitions(details, owners, lags, describes)
-    totals = totals_of(rows)
+    totals = totals_of(question.group, rows)
     summary, asked = details.summary, question.asked
     found = [row for row in rows if asked.search in row.topic]
     members = sorted(details.members, key=lambda each: (each.client_id, each.member_id))
@@ -66,7 +67,11 @@ async def _group_here(broker: BrokerNode, rights: ClientRights, question: GroupQ
         type=summary.kind,
         state=str(summary.state),
         explanation=explanation_of(
-            summary.kind, str(summary.state), protocol=summary.protocol_type, has_offsets=bool(details.offsets)
+            summary.kind,
+            str(summary.state),
+            protocol=summary.protocol_type,
+            has_offsets=bool(details.offsets),
+            has_notes=any(is_note(question.group, each.metadata) for each in details.offsets.values()),
         ),
         protocol=summary.protocol_type,
         assignor=summary.assignor,

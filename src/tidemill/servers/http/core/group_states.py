@@ -22,12 +22,18 @@ NEVER_COMMITTED = "The group has no members and no committed offsets. It is dele
 OFFSETS_ONLY = (
     "The group never had members. A program that assigns partitions by itself, or a reset, has committed its offsets."
 )
+NOTES = (
+    "A pipeline keeps notes in the metadata of these offsets, such as what its topic sink has committed. They are no "
+    "positions in the topic and have no lag. Do not reset or delete them while the pipeline is used."
+)
 DEAD = "The group does not exist any more, or its coordinator has just changed."
 
 
-def explanation_of(kind: str, state: str, *, protocol: str, has_offsets: bool) -> str:
+def explanation_of(kind: str, state: str, *, protocol: str, has_offsets: bool, has_notes: bool = False) -> str:
     """What the state of a group means."""
     if state == "Empty":
+        if has_notes:
+            return NOTES
         if not has_offsets:
             return NEVER_COMMITTED
         return EMPTY if protocol else OFFSETS_ONLY

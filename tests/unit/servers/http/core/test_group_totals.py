@@ -23,9 +23,9 @@ def row(lag: int | None, lag_s: float | None) -> GroupPartitionRow:
 
 
 def test_totals_of_known_and_unknown_partitions() -> None:
-    assert totals_of([row(3, 1.5), row(0, 0.0), row(None, None), row(4, None)]) == GroupTotals(7, 1.5, 1)
+    assert totals_of("shop", [row(3, 1.5), row(0, 0.0), row(None, None), row(4, None)]) == GroupTotals(7, 1.5, 1)
 
 
 def test_totals_without_a_known_partition() -> None:
-    assert totals_of([row(None, None)]) == GroupTotals(None, None, 1)
-    assert totals_of([]) == GroupTotals(None, None, 0)
+    assert totals_of("shop", [row(None, None)]) == GroupTotals(None, None, 1)
+    assert totals_of("shop", []) == GroupTotals(None, None, 0)
