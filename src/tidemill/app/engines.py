@@ -25,6 +25,7 @@ from tidemill.streams.segments import SegmentStore
 from tidemill.timelines.interface import TimelineStore
 from tidemill.timelines.memory import MemoryTimelineStore as TimelinesInMemory
 from tidemill.timelines.sqlite import open_store
+from tidemill.timelines.sqlite.leaving import is_leaving
 
 if TYPE_CHECKING:
     from tidemill.cluster.etcd.url import EtcdUrl
@@ -79,6 +80,11 @@ async def open_timelines(settings: Settings) -> TimelineStore:
     if path is None:
         raise InvalidConfig(
             f"--timelines {shown(url)} is not supported; use sqlite:, memory:, replicated: or postgresql://..."
+        )
+    if await asyncio.to_thread(is_leaving, path):
+        raise InvalidConfig(
+            f"the messages of {path} are moving to the other brokers, and some may be there already; start with "
+            "--timelines replicated: to finish that"
         )
     return await open_store(path)
 

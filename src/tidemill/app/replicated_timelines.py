@@ -1,11 +1,16 @@
 """Opens replicated timelines: the journal in an internal topic, an SQLite index of each partition, and gRPC calls.
 
+Messages that an earlier start with other timelines has left are moved in the background: those of a file of this
+broker, and records for later in the journal of waiting records.
+
 The index files are in `timelines/` of the data directory, named after the topic's id, so that an index never meets the
 journal of another topic. They need no backup: a missing one is built again from the journal.
 """
 
 import asyncio
 import sqlite3
+from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -15,18 +20,18 @@ from tidemill.broker.timeline_journal_metrics import journal_readings
 from tidemill.coordinator.timeline_journal import TimelineJournal
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.topics import WAITING
-from tidemill.records.header import iter_headers
-from tidemill.records.read import read_records
+from tidemill.scheduling.waiting_move import WaitingMove, keep_mark
 from tidemill.settings import Settings, reached_by_brokers
-from tidemill.streams.partition import Partition
-from tidemill.timelines.core.timeline import WAITING_PREFIX
+from tidemill.timelines.core.timeline import SCHEDULE
 from tidemill.timelines.replicated.core.placement import first_seq
 from tidemill.timelines.replicated.interface import AppendEntries, TimelineIndex, TimelinePeers
+from tidemill.timelines.replicated.moving import MoveRules, TimelineMover
 from tidemill.timelines.replicated.store import ReplicatedTimelineStore
 from tidemill.timelines.sqlite.index import open_index, remove_index
+from tidemill.timelines.sqlite.leaving import LeavingFile
 
 INDEXES = "timelines"
-READ_BYTES = 1024 * 1024
+MOVE = "timeline move"
 PEERS_MODULE = "tidemill.servers.grpc.timeline_peers"
 
 
@@ -39,8 +44,7 @@ async def open_replicated(settings: Settings, broker: BrokerNode) -> ReplicatedT
             "--timelines replicated: needs several brokers that call each other over gRPC: set --coordination "
             "etcd://... and --grpc with an address that they reach, such as 0.0.0.0:6174, or use --timelines sqlite:"
         )
-    check_local_file(settings.data_dir / TIMELINES)
-    await check_waiting_records(broker)
+    has_file = check_local_file(settings.data_dir / TIMELINES)
     folder = settings.data_dir / INDEXES
 
     async def open_one(log_id: str, number: int, append: AppendEntries) -> TimelineIndex:
@@ -66,58 +70,62 @@ async def open_replicated(settings: Settings, broker: BrokerNode) -> ReplicatedT
     broker.answer_timeline_calls = store.answers.answer
     await store.start()
     broker.metrics.sources.append(journal_readings(lambda: store.partitions))
+    waiting = WaitingMove(
+        broker.internal.journal(WAITING),
+        store,
+        led=lambda: broker.internal.led(WAITING),
+        journal_id=lambda: broker.internal.topic_id(WAITING),
+        topic=broker.view.topic,
+    )
+    store.attach(broker.supervisor.keep("waiting records", waiting.run))
+    if has_file:
+        mover = _make_mover(settings.data_dir / TIMELINES, store, broker)
+        broker.move_notes = lambda: mover.notes
+        store.attach(broker.supervisor.keep(MOVE, mover.run))
     return store
 
 
-def check_local_file(path: Path) -> None:
-    """Reject a start that would leave messages of an earlier start in a local file, where nothing delivers them."""
+def check_local_file(path: Path) -> bool:
+    """Whether an earlier start has left a file of timelines here, which can be read."""
     if not path.exists():
-        return
+        return False
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        names = [name for (name,) in connection.execute("SELECT name FROM timelines ORDER BY name")]
+        connection.execute("SELECT name FROM timelines LIMIT 1").fetchall()
     except sqlite3.Error as error:
         raise InvalidConfig(
-            f"{path} has timelines of an earlier start and cannot be read ({error}); move it away, or start with "
-            "--timelines sqlite:"
+            f"{path} has timelines of an earlier start and cannot be read ({error}); restore it from a backup, or move "
+            "it away to give them up"
         ) from error
     finally:
         connection.close()
-    kept = [name for name in names if not name.startswith(WAITING_PREFIX)]
-    if kept:
-        raise InvalidConfig(
-            f"{path} has {len(kept)} timelines, such as {kept[0]!r}, that --timelines replicated: (the default in a "
-            "cluster) would not deliver; start with --timelines sqlite: until they are empty, delete them there, or "
-            "move the file away"
+    return True
+
+
+def _make_mover(path: Path, store: ReplicatedTimelineStore, broker: BrokerNode) -> TimelineMover:
+    """What moves the timelines of this broker's file to the cluster."""
+
+    def refuse(name: str) -> str:
+        topic = name.removeprefix(SCHEDULE)
+        if topic == name or broker.view.topic(topic) is not None:
+            return ""
+        return (
+            f"scheduled records of topic {topic!r} cannot move, because the cluster has no such topic; create it with: "
+            f"tidemill topic create {topic}"
         )
 
+    def retired_name() -> str:
+        now = datetime.fromtimestamp(broker.clock_ms() / 1000, UTC)
+        return f"{path.name}.moved-{now:%Y%m%dT%H%M%SZ}"
 
-async def check_waiting_records(broker: BrokerNode) -> None:
-    """Reject a start that would leave records for later in the journal of brokers with timelines of their own."""
-    waiting: set[bytes] = set()
-    for partition in broker.partitions:
-        if partition.topic == WAITING:
-            waiting |= await _alive(partition)
-    if waiting:
-        topic = min(waiting).partition(b"\0")[0].decode(errors="replace")
-        raise InvalidConfig(
-            f"{len(waiting)} records for later, such as one of topic {topic!r}, wait where --timelines replicated: "
-            "would not deliver them; start all brokers with --timelines sqlite: until they are delivered or cancelled"
-        )
-
-
-async def _alive(partition: Partition) -> set[bytes]:
-    """The keys of a compacted partition that have a value."""
-    alive: set[bytes] = set()
-    offset = partition.log_start_offset
-    while pieces := await partition.reader.read_copied(offset, READ_BYTES):
-        for piece in pieces:
-            view = memoryview(piece)
-            for position, header in iter_headers(view):
-                offset = header.next_offset
-                for record in read_records(view[position : position + header.size]):
-                    (alive.discard if record.value is None else alive.add)(bytes(record.key or b""))
-    return alive
+    return TimelineMover(
+        lambda: LeavingFile(path),
+        store,
+        MoveRules(refuse, keep_mark),
+        drawn=broker.environment.new_id().hex,
+        retired_name=retired_name,
+        report=partial(broker.supervisor.set_condition, MOVE),
+    )
 
 
 def _file(folder: Path, log_id: str, number: int) -> Path:

@@ -10,7 +10,7 @@ then deletions, coordinators and the controller.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -180,6 +180,8 @@ class BrokerNode:
     scheduler: Scheduler | None = None
     answer_timeline_calls: Callable[[bytes], Awaitable[bytes]] | None = None
     """Answers calls of other brokers about the partitions of replicated timelines that this broker leads."""
+    move_notes: Callable[[], Sequence[str]] = tuple
+    """What is left of timelines that move from a file of this broker to the cluster."""
     certificates: tuple[CertificateNote, ...] = ()
     """The certificates that need attention, as of the last daily look."""
     certificate_expiries: Mapping[str, datetime] = field(default_factory=dict)

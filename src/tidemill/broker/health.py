@@ -78,10 +78,13 @@ def own_health(
     return BrokerHealth(HEALTHY, "", True)
 
 
-def notes_of(partitions: Partitions, image: Image) -> list[str]:
+def notes_of(partitions: Partitions, image: Image, moves: Iterable[str] = ()) -> list[str]:
     """Notes for the operator about problems that do not affect clients."""
     lost = (found for found in partitions.unknown if found.name not in image.by_name)
-    return [f"the directory of {each.name} ({each.partitions} partitions) has no topic; {FOLDER_HINT}" for each in lost]
+    folders = [
+        f"the directory of {each.name} ({each.partitions} partitions) has no topic; {FOLDER_HINT}" for each in lost
+    ]
+    return [*folders, *moves]
 
 
 async def publish(membership: Membership, now: BrokerHealth, consumers: Mapping[str, int]) -> None:

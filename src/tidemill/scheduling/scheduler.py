@@ -379,7 +379,8 @@ class Scheduler:
         await self._settle(name, commands)
 
     def _mark(self, message: TimedMessage) -> bytes:
-        return f"{message.id}@{message.seq}{self._store}".encode()
+        """The mark of a record in the log. One that came from another store has brought it along."""
+        return message.key or f"{message.id}@{message.seq}{self._store}".encode()
 
     async def _deliver_replicated(self, name: str, granted: Sequence[Granted]) -> None:
         """Send due records to their leaders, record in the journal that they no longer wait, then complete them."""

@@ -10,7 +10,7 @@ when it starts.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -40,6 +40,7 @@ class Supervisor:
         self._sleep = sleep
         self._states: dict[asyncio.Task[None], tuple[str, str, TaskState]] = {}
         self._jobs: set[asyncio.Task[Any]] = set()
+        self._conditions: dict[str, tuple[str, ...]] = {}
         self._failed_jobs: dict[tuple[str, str], tuple[float, str]] = {}
 
     def keep(self, name: str, work: Callable[[], Awaitable[None]], *, about: str = "") -> asyncio.Task[None]:
@@ -73,6 +74,10 @@ class Supervisor:
             self._failed_jobs[name, about] = (self._clock_s(), describe(error))
         log.error("job_failed", job=name, about=about, error=describe(error), exc_info=error)
 
+    def set_condition(self, name: str, reasons: Sequence[str]) -> None:
+        """Report why some work cannot go on, until it reports something else. It needs an operator, not a restart."""
+        self._conditions[name] = tuple(reasons)
+
     def reasons(self) -> list[str]:
         """Return what is failing now, and which jobs failed recently. It has no figures, as brokers publish it."""
         now_s = self._clock_s()
@@ -83,7 +88,8 @@ class Supervisor:
             if state.is_failing(now_s)
         ]
         jobs = [f"job {_shown(*job)} failed: {reason}" for job, (_, reason) in self._failed_jobs.items()]
-        return tasks + jobs
+        conditions = [reason for reasons in self._conditions.values() for reason in reasons]
+        return tasks + jobs + conditions
 
     def failing(self) -> dict[str, int]:
         """Return how many tasks of each name are failing. Every running name is included."""

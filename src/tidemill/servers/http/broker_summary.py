@@ -62,7 +62,7 @@ def health_of(broker: BrokerNode) -> dict[str, Any]:
         "security": security_of(broker),
         "peers": {"state": "degraded" if peers else "healthy", "reasons": [peers.text()] if peers else []},
         "tasks": {"state": "degraded" if failing else "healthy", "reasons": failing},
-        "notes": notes_of(broker.partitions, broker.view.image),
+        "notes": notes_of(broker.partitions, broker.view.image, broker.move_notes()),
         "timelines": None
         if timelines is None
         else {

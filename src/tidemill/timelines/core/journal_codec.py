@@ -18,6 +18,7 @@ from tidemill.timelines.core.frames import (
     unpack,
 )
 from tidemill.timelines.core.journal_entries import (
+    AdoptedMessages,
     DoneCommands,
     GrantedClaims,
     JournalEntry,
@@ -49,6 +50,9 @@ def encode_entry(entry: JournalEntry) -> bytes:
         case RestatedMessages(timeline, restated):
             rows, blobs = timed_rows(restated)
             return pack(["restate", timeline, rows], blobs)
+        case AdoptedMessages(source, until, timeline, adopted):
+            rows, blobs = timed_rows(adopted)
+            return pack(["adopt", source, until, timeline, rows], blobs)
 
 
 def decode_entry(value: bytes | memoryview) -> JournalEntry:
@@ -95,6 +99,11 @@ def _restate(fields: list[Any], blobs: BlobReader) -> JournalEntry:
     return RestatedMessages(timeline, timed_from(rows, blobs))
 
 
+def _adopt(fields: list[Any], blobs: BlobReader) -> JournalEntry:
+    source, until, timeline, rows = fields
+    return AdoptedMessages(source, until, timeline, timed_from(rows, blobs))
+
+
 _READERS: dict[str, Callable[[list[Any], BlobReader], JournalEntry]] = {
     "schedule": _schedule,
     "lease": _lease,
@@ -103,4 +112,5 @@ _READERS: dict[str, Callable[[list[Any], BlobReader], JournalEntry]] = {
     "purge": _purge,
     "catalogue": _catalogue,
     "restate": _restate,
+    "adopt": _adopt,
 }

@@ -97,8 +97,21 @@ class RestatedMessages(NamedTuple):
     messages: Sequence[TimedMessage]
 
 
+class AdoptedMessages(NamedTuple):
+    """Messages that came from another store, with their new numbers; from now on those up to `until` are here.
+
+    `source` names the other store, and `until` is a number of it. So a move that is repeated adds nothing twice.
+    """
+
+    source: str
+    until: int
+    timeline: str
+    messages: Sequence[TimedMessage]
+
+
 JournalEntry: TypeAlias = (
-    ScheduledMessages
+    AdoptedMessages
+    | ScheduledMessages
     | GrantedClaims
     | DoneCommands
     | KeptTimeline

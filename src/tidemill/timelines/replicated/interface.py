@@ -1,7 +1,7 @@
 """The protocols that replicated timelines need: a journal, an index of each of its partitions, and other brokers."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tidemill.timelines.core.backlog import Backlog
 from tidemill.timelines.core.journal_entries import JournalBatch, JournalGroup, JournalPosition
@@ -19,6 +19,13 @@ from tidemill.timelines.core.message import (
 from tidemill.timelines.core.timeline import Catalogue, Step, TimelineInfo
 
 
+class Adopted(NamedTuple):
+    """The result of adopting messages: ids that exist here, and the messages that were not stored because of them."""
+
+    taken: Sequence[str]
+    left: Sequence[TimedMessage]
+
+
 class PartitionCalls(Protocol):
     """The calls to the timelines of one partition, on the broker that leads it."""
 
@@ -33,6 +40,14 @@ class PartitionCalls(Protocol):
 
     async def schedule(self, timeline: str, messages: Sequence[NewMessage]) -> list[Scheduled]:
         """Store the messages."""
+
+    async def adopt(
+        self, timeline: str, source: str, messages: Sequence[TimedMessage], *, only_check: bool
+    ) -> list[str]:
+        """Store messages of another store, which have its numbers, unless that was done before.
+
+        Returns the ids that other messages have here; then, or with `only_check`, nothing is stored.
+        """
 
     async def page(
         self,

@@ -71,6 +71,14 @@ class RemotePartition:
         found, _ = await self._ask("schedule", timeline, rows, blobs=blobs)
         return [Scheduled(*row) for row in found]
 
+    async def adopt(
+        self, timeline: str, source: str, messages: Sequence[TimedMessage], *, only_check: bool
+    ) -> list[str]:
+        """Store messages of another store."""
+        rows, blobs = timed_rows(messages)
+        taken, _ = await self._ask("adopt", timeline, source, rows, only_check, blobs=blobs)
+        return list(taken)
+
     async def page(
         self,
         timeline: str,
@@ -178,6 +186,11 @@ async def _schedule(calls: PartitionCalls, arguments: list[Any], blobs: BlobRead
     return pack(["ok", await calls.schedule(timeline, new_from(rows, blobs))])
 
 
+async def _adopt(calls: PartitionCalls, arguments: list[Any], blobs: BlobReader, _: Clock) -> bytes:
+    timeline, source, rows, only_check = arguments
+    return pack(["ok", await calls.adopt(timeline, source, timed_from(rows, blobs), only_check=only_check)])
+
+
 async def _page(calls: PartitionCalls, arguments: list[Any], _: BlobReader, __: Clock) -> bytes:
     timeline, selection, now_ms, limit, after, bodies_bytes_max = arguments
     found = await calls.page(
@@ -223,6 +236,7 @@ _OPERATIONS: dict[str, Operation] = {
     "govern": _govern,
     "keep": _keep,
     "schedule": _schedule,
+    "adopt": _adopt,
     "page": _page,
     "acquire": _acquire,
     "settle": _settle,

@@ -58,6 +58,7 @@ from tidemill.timelines.core.timeline import (
 from tidemill.timelines.replicated.core.calls import ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_MESSAGES_MAX
 from tidemill.timelines.replicated.core.placement import partition_of_id, partition_of_seq
 from tidemill.timelines.replicated.interface import (
+    Adopted,
     JournalTopic,
     OpenIndex,
     PartitionCalls,
@@ -112,6 +113,7 @@ class ReplicatedTimelineStore:
         self._known: dict[str, TimelineInfo] = {}
         self._here: list[TimelinePartition] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._companions: list[asyncio.Task[None]] = []
         self._starting = asyncio.Lock()
         self.answers = CallAnswers(self._led, clock_ms)
 
@@ -132,6 +134,10 @@ class ReplicatedTimelineStore:
                 )
                 self._here.append(partition)
                 self._tasks.append(self._supervisor.keep("timeline partition", partition.run, about=str(number)))
+
+    def attach(self, task: asyncio.Task[None]) -> None:
+        """Stop this task, which calls the store, before the store is closed."""
+        self._companions.append(task)
 
     async def catalogue(self) -> Catalogue:
         """All timelines; from the replica on this broker while their partition has no leader."""
@@ -198,6 +204,29 @@ class ReplicatedTimelineStore:
 
         await _all(schedule_in(number, places) for number, places in by_partition.items())
         return [answer for answer in answers if answer is not None]
+
+    async def adopt(
+        self, timeline: str, source: str, messages: Sequence[TimedMessage], *, only_check: bool = False
+    ) -> Adopted:
+        """Store messages of another store, which have its numbers, unless that was done before.
+
+        `source` is unique to that store, and its messages are given in the order of their numbers. Messages whose
+        partition has one of the ids already are left. With `only_check` nothing is stored.
+        """
+        await self._check(timeline)
+        by_partition: defaultdict[int, list[TimedMessage]] = defaultdict(list)
+        for message in messages:
+            by_partition[self._of_id(message.id)].append(message)
+        taken: list[str] = []
+        left: list[TimedMessage] = []
+
+        async def adopt_in(number: int, some: Sequence[TimedMessage]) -> None:
+            found = await self._of(number, lambda calls: calls.adopt(timeline, source, some, only_check=only_check))
+            taken.extend(found)
+            left.extend(some if found else ())
+
+        await _all(adopt_in(number, some) for number, some in by_partition.items())
+        return Adopted(sorted(taken), left)
 
     async def find(
         self,
@@ -276,6 +305,9 @@ class ReplicatedTimelineStore:
 
     async def close(self) -> None:
         """Stop following the journal and close the indexes."""
+        for task in self._companions:
+            task.cancel()
+        await asyncio.gather(*self._companions, return_exceptions=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

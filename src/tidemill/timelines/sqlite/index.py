@@ -121,6 +121,16 @@ class SqliteIndex(SqliteStore):
             lambda connection: journaled.schedule(connection, timeline, messages, self._journal.add)
         )
 
+    async def adopt(
+        self, timeline: str, source: str, messages: Sequence[TimedMessage], *, only_check: bool
+    ) -> list[str]:
+        """Store messages of another store, unless that was done before; or return the ids that exist here."""
+        return await self._change(
+            lambda connection: journaled.adopt(
+                connection, timeline, source, messages, self._journal.add, only_check=only_check
+            )
+        )
+
     async def acquire(
         self, timeline: str, claims: Sequence[Claim], *, now_ms: int, early_ms: int = 0
     ) -> list[LeaseGrant | None]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from tidemill.timelines.core.errors import TimelineError
 from tidemill.timelines.core.journal_entries import (
     NOTHING_READ,
+    AdoptedMessages,
     DoneCommands,
     GrantedClaims,
     JournalEntry,
@@ -52,13 +53,17 @@ CREATE TABLE IF NOT EXISTS journal_position (
     one INTEGER PRIMARY KEY CHECK (one = 1), next_offset INTEGER NOT NULL, epoch INTEGER NOT NULL
 ) STRICT
 """
+_ADOPTED = "CREATE TABLE IF NOT EXISTS adopted (source TEXT PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID"
+_ADOPT_UNTIL = """
+INSERT INTO adopted VALUES (?, ?) ON CONFLICT (source) DO UPDATE SET until = max(until, excluded.until)
+"""
 _IDS = "SELECT seq, id FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
 _RAISE = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?"
 _ALIVE_AFTER = f"""
 SELECT m.seq, t.name FROM {reads.STATE} JOIN timelines t ON t.number = m.timeline
 WHERE m.seq > ? AND m.seq <= ? AND coalesce(c.due_ms, f.due_ms, p.due_ms) NOT NULL ORDER BY m.seq LIMIT ?
 """  # noqa: S608 (own text; values are bound)
-_STATES = f"""
+STATES = f"""
 SELECT m.seq, m.id, coalesce(c.due_ms, f.due_ms, p.due_ms), coalesce(c.scheduled_ms, f.due_ms, p.due_ms), m.bucket,
        m.producer_group, c.holder, coalesce(c.token, 0), coalesce(c.version, 1), coalesce(c.attempts, 0), m.size, m.key,
        coalesce(m.body, (SELECT b.body FROM bodies b WHERE b.seq = m.seq), x''), {reads.RULE}
@@ -75,6 +80,7 @@ _EXIST = "SELECT seq FROM messages WHERE seq IN (SELECT value FROM json_each(?))
 def prepare(connection: sqlite3.Connection, first_seq: int) -> None:
     """Make the table of the position, and start the numbers of messages and timelines."""
     connection.execute(_POSITION)
+    connection.execute(_ADOPTED)
     for table, start in (("messages", first_seq), ("timelines", 0)):
         if connection.execute("SELECT 1 FROM sqlite_sequence WHERE name = ?", (table,)).fetchone() is None:
             connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, start))
@@ -163,10 +169,41 @@ def _decided(connection: sqlite3.Connection, done: Iterable[Command], recurring:
     ]
 
 
+def adopt(
+    connection: sqlite3.Connection,
+    name: str,
+    source: str,
+    messages: Sequence[TimedMessage],
+    add: AddEntry,
+    *,
+    only_check: bool,
+) -> list[str]:
+    """Store messages of another store, which have the numbers of that store, unless they were stored before.
+
+    Returns the ids that other messages have here; nothing is stored when there are any.
+    """
+    timeline = reads.usable_timeline(connection, name)
+    row = connection.execute("SELECT until FROM adopted WHERE source = ?", (source,)).fetchone()
+    fresh = messages if row is None else [one for one in messages if one.seq > row[0]]
+    taken = writes.ids_in_use(connection, timeline.number, [one.id for one in fresh])
+    if taken or only_check or not fresh:
+        return taken
+    writes.free_ids(connection, timeline.number, [one.id for one in fresh])
+    first = writes.last_seq(connection) + 1
+    numbered = [one._replace(seq=first + place) for place, one in enumerate(fresh)]
+    until = max(one.seq for one in fresh)
+    writes.restore(connection, timeline.number, numbered)
+    connection.execute(_ADOPT_UNTIL, (source, until))
+    add(AdoptedMessages(source, until, name, numbered))
+    return []
+
+
 def restate_catalogue(connection: sqlite3.Connection, add: AddEntry) -> tuple[JournalPosition, int]:
     """Write all timelines to the journal; the position before them, and the last message that exists."""
     numbers = dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
     add(RestatedCatalogue(reads.timelines(connection), numbers["messages"], numbers["timelines"]))
+    for source, until in connection.execute("SELECT source, until FROM adopted"):
+        add(AdoptedMessages(source, until, "", ()))
     return position(connection), numbers["messages"]
 
 
@@ -177,7 +214,7 @@ def restate(connection: sqlite3.Connection, after_seq: int, last_seq: int, limit
     for seq, name in alive:
         by_timeline.setdefault(name, []).append(seq)
     for name, seqs in by_timeline.items():
-        rows = connection.execute(_STATES, (json.dumps(seqs),))
+        rows = connection.execute(STATES, (json.dumps(seqs),))
         add(RestatedMessages(name, [TimedMessage(*row) for row in rows]))
     return alive[-1][0] if len(alive) == limit else last_seq
 
@@ -217,6 +254,11 @@ def _apply(connection: sqlite3.Connection, entry: JournalEntry) -> None:
             connection.execute(_RAISE, (last_number, "timelines"))
         case RestatedMessages(name, restated):
             _restore(connection, name, restated)
+        case AdoptedMessages(source, until, name, adopted):
+            # As above: numbers that are used already belong to an entry that was written too late.
+            if not adopted or adopted[0].seq > writes.last_seq(connection):
+                _restore(connection, name, adopted)
+                connection.execute(_ADOPT_UNTIL, (source, until))
 
 
 def _keep(connection: sqlite3.Connection, timeline: TimelineInfo) -> None:

@@ -12,6 +12,7 @@ and one statement writes them with the rules of `core.lease` in SQL. No message 
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -161,6 +162,12 @@ def free_ids(connection: sqlite3.Connection, timeline: int, ids: Sequence[str]) 
     if gone := [row[0] for row in known if row[_DUE] is None]:
         connection.execute(_REMOVE_MESSAGES, (json.dumps(gone),))
     return _alive(known)
+
+
+def ids_in_use(connection: sqlite3.Connection, timeline: int, ids: Sequence[str]) -> list[str]:
+    """The ids that messages of the timeline have, and those that are given twice."""
+    twice = {one for one, count in Counter(ids).items() if count > 1}
+    return sorted(twice.union(one.id for one in _states(connection, _BY_ID, timeline, ids)))
 
 
 def insert_at(connection: sqlite3.Connection, timeline: int, first: int, messages: Sequence[NewMessage]) -> None:

@@ -49,7 +49,7 @@ async def report_of(broker: BrokerNode, rights: ClientRights, _: NoQuestion) -> 
         uptime_s=broker.history.uptime_s(),
         state=INACTIVE if not broker.membership.alive else DEGRADED if problems else HEALTHY,
         problems=problems,
-        notes=notes_of(broker.partitions, broker.view.image),
+        notes=notes_of(broker.partitions, broker.view.image, broker.move_notes()),
         clock=clock_of(broker),
         servers=servers_of(broker),
         is_anonymous=broker.settings.security.allow_anonymous,
