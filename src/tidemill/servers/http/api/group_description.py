@@ -51,7 +51,8 @@ async def _group_here(broker: BrokerNode, rights: ClientRights, question: GroupQ
         for topic, indexes in member.assigned.items()
         for index in indexes
     }
-    lags = await broker.group_lag.of_group(question.group, owners.keys() - details.offsets.keys())
+    notes = {place for place, each in details.offsets.items() if is_note(question.group, each.metadata)}
+    lags = await broker.group_lag.of_group(question.group, (owners.keys() - details.offsets.keys()) | notes)
     describes = describes_topics(rights)
     topics = {place.topic for place in (*details.offsets, *owners)}
     topics.update(topic for member in details.members for topic in member.topics)
@@ -71,7 +72,7 @@ async def _group_here(broker: BrokerNode, rights: ClientRights, question: GroupQ
             str(summary.state),
             protocol=summary.protocol_type,
             has_offsets=bool(details.offsets),
-            has_notes=any(is_note(question.group, each.metadata) for each in details.offsets.values()),
+            has_notes=bool(notes),
         ),
         protocol=summary.protocol_type,
         assignor=summary.assignor,
