@@ -19,7 +19,7 @@ from tidemill import settings
 from tidemill.cli.completion import tree
 from tidemill.cli.main import COMMANDS
 from tidemill.client.parallel.stats import Stats, StatsCollector
-from tidemill.model import broker_settings, errors, timeline_errors, topic_settings
+from tidemill.model import broker_settings, errors, group_settings, timeline_errors, topic_settings
 from tidemill.model.metric_labels import CLUSTER
 from tidemill.model.topic_settings import INT64_MAX, Setting
 from tidemill.security.core.api_rights import ApiRights
@@ -71,6 +71,10 @@ def settings_page() -> str:
         "In Kafka's spelling: `tidemill topic create orders --config retention.ms=3600000`, `tidemill topic alter`, or "
         "any Kafka admin client. What a topic does not say is the broker's default.",
         _settings_table(topic_settings.SETTINGS),
+        "## Group",
+        "In Kafka's spelling, with any Kafka admin client: `kafka-configs.sh --entity-type groups`. What a group does "
+        "not say is the broker's default.",
+        _settings_table(group_settings.SETTINGS),
     )
 
 

@@ -19,6 +19,7 @@ from tidemill.broker.degradation import Degradation
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.group_metrics import group_readings
+from tidemill.broker.group_overrides import GroupOverrides
 from tidemill.broker.health import Readers
 from tidemill.broker.history import BrokerHistory, request_source, traffic_source
 from tidemill.broker.identity import ProducerIds
@@ -43,7 +44,7 @@ from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.coordinator.interface import Coordinator
 from tidemill.coordinator.internal_topics import PROMISED, InternalTopics, shapes
-from tidemill.coordinator.limits import group_limits, transaction_limits
+from tidemill.coordinator.limits import group_limits, limits_of_group, transaction_limits
 from tidemill.coordinator.lookup import CoordinatorLookup
 from tidemill.coordinator.placement import CoordinatorPlacement
 from tidemill.coordinator.timers import Timers
@@ -162,6 +163,8 @@ class _Wiring:
             look=self._membership.step_down_if_over,
             clock_ms=environment.clock_ms,
         )
+        limits = group_limits(settings)
+        self._group_overrides = GroupOverrides(environment.coordination, settings, self._group_settings_changed)
         self._groups = GroupCoordinator(
             self._internal.journal(GROUP_OFFSETS),
             topics=self._topic_shapes,
@@ -170,7 +173,8 @@ class _Wiring:
             clock=environment.clock_ms,
             steady=environment.steady_ms,
             new_id=lambda: str(environment.new_id()),
-            limits=group_limits(settings),
+            limits=limits,
+            limits_of=lambda group_id: limits_of_group(limits, self._group_overrides.of(group_id)),
             may_expire=self._may_delete_by_time,
             supervisor=self._supervisor,
         )
@@ -308,6 +312,7 @@ class _Wiring:
             appends=LeaderAppends(node_id, self._peers, self._view.leader_of, self._view.partition),
             internal=self._internal,
             groups=self._groups,
+            group_overrides=self._group_overrides,
             group_lag=self._group_lag,
             transactions=self._transactions,
             pipeline_reports=self._pipeline_reports,
@@ -372,6 +377,9 @@ class _Wiring:
     def _step_down(self) -> None:
         self._partitions.step_down()
         self._placement.look()
+
+    def _group_settings_changed(self, group_id: str) -> None:
+        self._groups.settings_changed(group_id)
 
     async def _forget_topic(self, name: str) -> None:
         """Drop what this broker knows about a deleted topic."""

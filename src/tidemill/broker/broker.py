@@ -29,6 +29,7 @@ from tidemill.broker.consumer_registry import ConsumerRegistry
 from tidemill.broker.deletions import Deletions
 from tidemill.broker.group_lag import GroupLags
 from tidemill.broker.group_lag_history import lag_source
+from tidemill.broker.group_overrides import GroupOverrides
 from tidemill.broker.health import CertificateNote, Readers, own_health, publish, served
 from tidemill.broker.history import BrokerHistory, delivery_source
 from tidemill.broker.identity import ProducerIds
@@ -163,6 +164,7 @@ class BrokerNode:
     appends: LeaderAppends
     internal: InternalTopics
     groups: GroupCoordinator
+    group_overrides: GroupOverrides
     group_lag: GroupLags
     transactions: TransactionCoordinator
     pipeline_reports: PipelineReports
@@ -253,6 +255,7 @@ class BrokerNode:
             await environment.belong(self.cluster_id)
         self.cluster_secret = await identity.secret(coordination, own.secret, self.cluster_id, environment.new_id())
         await self.security.start(self.supervisor, own.admin_password)
+        await self.group_overrides.start(self.supervisor)
         await self.membership.number_is_ours()
         await self.topics.load()
         self._tasks.append(self.supervisor.keep("metadata watch", partial(self.metadata.follow, self._on_change)))
@@ -336,6 +339,7 @@ class BrokerNode:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.security.stop()
+        await self.group_overrides.stop()
         await self.group_lag.close()
         await self.transactions.close()
         self.transaction_router.close()

@@ -1,7 +1,10 @@
 """Converts the broker's settings to the limits of groups and transactions."""
 
+from dataclasses import replace
+
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.model.broker_settings import BrokerSettings
+from tidemill.model.group_settings import GroupSettings
 from tidemill.transactions.interface import TransactionLimits
 
 
@@ -18,6 +21,20 @@ def group_limits(settings: BrokerSettings) -> GroupLimits:
         consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
         consumer_heartbeat_ms=settings.group_consumer_heartbeat_interval_ms,
         consumer_members_max=settings.group_consumer_max_size,
+        share_session_timeout_ms=settings.group_share_session_timeout_ms,
+        share_heartbeat_ms=settings.group_share_heartbeat_interval_ms,
+        share_members_max=settings.group_share_max_size,
+    )
+
+
+def limits_of_group(limits: GroupLimits, settings: GroupSettings) -> GroupLimits:
+    """The limits of one group with its own settings."""
+    return replace(
+        limits,
+        consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
+        consumer_heartbeat_ms=settings.consumer_heartbeat_interval_ms,
+        share_session_timeout_ms=settings.share_session_timeout_ms,
+        share_heartbeat_ms=settings.share_heartbeat_interval_ms,
     )
 
 

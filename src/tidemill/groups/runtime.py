@@ -21,6 +21,7 @@ import structlog
 
 from tidemill.groups.core.catalog import TopicCatalog, TopicShape
 from tidemill.groups.core.classic_group import NEVER_MS
+from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import GroupEntry
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import Answer, GroupStep, Ticket
@@ -64,6 +65,7 @@ class GroupEngine:
         steady: Callable[[], int] | None = None,
         new_id: Callable[[], str] = lambda: str(uuid4()),
         limits: GroupLimits | None = None,
+        limits_of: Callable[[str], GroupLimits] | None = None,
         may_expire: Callable[[], bool] = lambda: True,
         supervisor: Supervisor | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class GroupEngine:
         self.offset_commits = 0
         """How many commits of offsets are durable."""
         self.limits = limits or GroupLimits()
+        self._limits_of = limits_of
         self._journal = journal
         self._topics = topics
         self._image_version = image_version
@@ -112,7 +115,7 @@ class GroupEngine:
         """Read the groups of a partition that this broker leads since `epoch`."""
         if self._closed:
             return
-        shard = Shard(self.limits)
+        shard = Shard(self.limits, self._limits_of)
         async for records in self._journal.replay(partition):
             for record in records:
                 entry = None if record.key is None else _decoded(record.key, record.value, partition)
@@ -149,6 +152,13 @@ class GroupEngine:
             await writer.close()
         for future in list(self._parked):
             _refuse(future)
+
+    def settings_changed(self, group_id: str) -> None:
+        """The group has other settings now; they count from the next heartbeat of each member on."""
+        shard = self._shards.get(self._journal.partition_of(group_id))
+        group = None if shard is None else shard.groups.get(group_id)
+        if shard is not None and isinstance(group, ConsumerGroup):
+            group.limits = shard.limits_of(group_id)
 
     def partition_of(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that stores the group."""

@@ -90,6 +90,54 @@ _OWN = (
         low=1,
     ),
     Setting(
+        "group.share.delivery.count.limit",
+        SettingKind.INT,
+        "5",
+        "How often a share group delivers a record at most.",
+        low=1,
+        high=1_000,
+    ),
+    Setting(
+        "group.share.heartbeat.interval.ms",
+        SettingKind.INT,
+        "5000",
+        "Heartbeat interval of share groups.",
+        low=100,
+        high=3_600_000,
+    ),
+    Setting(
+        "group.share.max.share.sessions",
+        SettingKind.INT,
+        "2000",
+        "Most share sessions on this broker.",
+        low=1,
+    ),
+    Setting("group.share.max.size", SettingKind.INT, "200", "Most members of a share group.", low=1, high=1_000),
+    Setting(
+        "group.share.partition.max.record.locks",
+        SettingKind.INT,
+        "2000",
+        "How many records of a partition a share group may have acquired and not yet done.",
+        low=1,
+        high=100_000,
+    ),
+    Setting(
+        "group.share.record.lock.duration.ms",
+        SettingKind.INT,
+        "30000",
+        "How long an acquired record is locked for its consumer.",
+        low=100,
+        high=3_600_000,
+    ),
+    Setting(
+        "group.share.session.timeout.ms",
+        SettingKind.INT,
+        "45000",
+        "Session timeout of share groups.",
+        low=1_000,
+        high=3_600_000,
+    ),
+    Setting(
         "group.initial.rebalance.delay.ms",
         SettingKind.INT,
         "500",
@@ -187,6 +235,27 @@ _OWN = (
         SettingKind.LONG,
         "30000",
         "A follower that has not reached the end of the log for this long is not in sync.",
+        low=1,
+    ),
+    Setting(
+        "share.coordinator.state.topic.num.partitions",
+        SettingKind.INT,
+        "8",
+        "Partitions of the topic that keeps the state of share groups.",
+        low=1,
+    ),
+    Setting(
+        "share.coordinator.state.topic.replication.factor",
+        SettingKind.INT,
+        "3",
+        "Replicas of the topic that keeps the state of share groups, at most one per broker.",
+        low=1,
+    ),
+    Setting(
+        "share.coordinator.state.topic.segment.bytes",
+        SettingKind.INT,
+        "104857600",
+        "Segment size of the topic that keeps the state of share groups.",
         low=1,
     ),
     Setting("socket.request.max.bytes", SettingKind.INT, "104857600", "Largest request.", low=1),
@@ -392,6 +461,13 @@ class BrokerSettings:
     group_consumer_max_size: int
     group_consumer_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
+    group_share_delivery_count_limit: int
+    group_share_heartbeat_interval_ms: int
+    group_share_max_share_sessions: int
+    group_share_max_size: int
+    group_share_partition_max_record_locks: int
+    group_share_record_lock_duration_ms: int
+    group_share_session_timeout_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
@@ -411,6 +487,9 @@ class BrokerSettings:
     replica_fetch_response_max_bytes: int
     replica_fetch_wait_max_ms: int
     replica_lag_time_max_ms: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
     socket_request_max_bytes: int
     tidemill_clock_accept_after_ms: int
     tidemill_clock_difference_max_ms: int

@@ -22,4 +22,7 @@ class GroupLimits:
     consumer_session_timeout_ms: int = 45_000  # group.consumer.session.timeout.ms
     consumer_heartbeat_ms: int = 5_000  # group.consumer.heartbeat.interval.ms
     consumer_members_max: int = 2_000  # group.consumer.max.size
+    share_session_timeout_ms: int = 45_000  # group.share.session.timeout.ms
+    share_heartbeat_ms: int = 5_000  # group.share.heartbeat.interval.ms
+    share_members_max: int = 200  # group.share.max.size
     pattern_length_max: int = 1_000  # of a subscribed topic pattern

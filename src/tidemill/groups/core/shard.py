@@ -71,8 +71,10 @@ def group_filter(states: Iterable[str], kinds: Iterable[str]) -> Callable[[Liste
 class Shard:
     """All groups of one partition."""
 
-    def __init__(self, limits: GroupLimits) -> None:
+    def __init__(self, limits: GroupLimits, limits_of: Callable[[str], GroupLimits] | None = None) -> None:
         self.limits = limits
+        self.limits_of = limits_of or (lambda _group_id: limits)
+        """The limits of one group, which may have settings of its own."""
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
 
@@ -100,7 +102,7 @@ class Shard:
         """Return the consumer group, created if needed. Call `convert_kind` first."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            group = self.groups[group_id] = ConsumerGroup(group_id, self.limits)
+            group = self.groups[group_id] = ConsumerGroup(group_id, self.limits_of(group_id))
         return group
 
     def convert_kind(self, group_id: str, catalog: TopicCatalog, now_ms: int, *, for_consumers: bool) -> GroupStep:

@@ -118,6 +118,7 @@ def standard_table() -> ApiTable:
         Api(66, "ListTransactions", (0, 1), transaction_admin.list_transactions),
         Api(68, "ConsumerGroupHeartbeat", (0, 1), consumer_groups.consumer_group_heartbeat),
         Api(69, "ConsumerGroupDescribe", (0, 1), consumer_groups.consumer_group_describe),
+        Api(74, "ListConfigResources", (0, 1), configs.list_config_resources),
         Api(75, "DescribeTopicPartitions", (0, 0), metadata.describe_topic_partitions),
     ]
     return ApiTable(apis, FEATURES)

@@ -78,10 +78,12 @@ AUTHORIZATION: dict[int, ApiRights] = {
     31: api_rights((Operation.ALTER, _CLUSTER)),
     32: api_rights(
         ApiRight(Operation.DESCRIBE_CONFIGS, _TOPIC, "for topics"),
+        ApiRight(Operation.DESCRIBE_CONFIGS, _GROUP, "for groups"),
         ApiRight(Operation.DESCRIBE_CONFIGS, _CLUSTER, "for brokers"),
     ),
     33: api_rights(
         ApiRight(Operation.ALTER_CONFIGS, _TOPIC, "for topics"),
+        ApiRight(Operation.ALTER_CONFIGS, _GROUP, "for groups"),
         ApiRight(Operation.ALTER_CONFIGS, _CLUSTER, "for brokers"),
     ),
     35: api_rights((Operation.DESCRIBE, _CLUSTER)),
@@ -91,6 +93,7 @@ AUTHORIZATION: dict[int, ApiRights] = {
     43: api_rights((Operation.ALTER, _CLUSTER)),
     44: api_rights(
         ApiRight(Operation.ALTER_CONFIGS, _TOPIC, "for topics"),
+        ApiRight(Operation.ALTER_CONFIGS, _GROUP, "for groups"),
         ApiRight(Operation.ALTER_CONFIGS, _CLUSTER, "for brokers"),
     ),
     45: api_rights((Operation.ALTER, _CLUSTER)),
@@ -115,5 +118,6 @@ AUTHORIZATION: dict[int, ApiRights] = {
     69: api_rights(
         (Operation.DESCRIBE, _GROUP), ApiRight(Operation.DESCRIBE, _TOPIC, "for all topics of the group's members")
     ),
+    74: api_rights((Operation.DESCRIBE_CONFIGS, _CLUSTER)),
     75: api_rights(ApiRight(Operation.DESCRIBE, _TOPIC, "a list of all topics leaves out the others")),
 }

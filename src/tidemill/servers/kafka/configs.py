@@ -1,20 +1,27 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics and of the broker.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics, groups, the broker.
 
-The value of a topic setting comes from the topic, from the broker's default for it, or from the built-in default.
-Topic settings can be altered. Broker settings are set at start and are read-only here. One name is an operation and
-not a setting: `tidemill.clock.accept=true`, with which an operator confirms the broker's wall clock.
+The value of a topic setting comes from the topic, from the broker's default for it, or from the built-in default; that
+of a group setting likewise. Settings of topics and groups can be altered. Broker settings are set at start and are
+read-only here. One name is an operation and not a setting: `tidemill.clock.accept=true`, with which an operator
+confirms the broker's wall clock.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.cluster.core.image import Topic
-from tidemill.model import topic_settings
+from tidemill.model import group_settings, topic_settings
 from tidemill.model.broker_settings import TOPIC_SETTING_OF
-from tidemill.model.errors import InvalidConfig, InvalidRequest, TidemillError, UnknownTopicOrPartition
+from tidemill.model.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    TidemillError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from tidemill.model.topic_settings import Setting, SettingKind
 from tidemill.model.topics import check_topic_name
 from tidemill.replication.lag import encode_lags, worst_lags
@@ -28,12 +35,21 @@ if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
     from kio.schema.incremental_alter_configs.v1.request import IncrementalAlterConfigsRequest
     from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
+    from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
+    from kio.schema.list_config_resources.v1.response import ListConfigResourcesResponse
 
 TOPIC = 2
 BROKER = 4
+GROUP = 32
+_LOGGER, _CLIENT_METRICS = 8, 16
+_CONFIG_TYPES = {TOPIC, BROKER, _LOGGER, _CLIENT_METRICS, GROUP}
+"""The types of resources that Kafka has settings for; loggers of brokers and client metrics have none here."""
+_SUPPORTED = "use 2 (topic), 4 (broker) or 32 (group)"
+GROUP_LENGTH_MAX = 4_096
 FROM_TOPIC = 1
 FROM_BROKER = 4
 FROM_DEFAULT = 5
+FROM_GROUP = 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
 CLOCK, ACCEPT_CLOCK = "tidemill.clock", "tidemill.clock.accept"
 _BROKER_SETTING_OF = {topic_name: broker_name for broker_name, topic_name in TOPIC_SETTING_OF.items()}
@@ -74,6 +90,19 @@ def topic_listing(broker: BrokerNode, topic: Topic) -> list[ConfigEntry]:
         if name in defaults:
             synonyms.append(Synonym(_BROKER_SETTING_OF[name], defaults[name], FROM_BROKER))
         synonyms.append(Synonym(_BROKER_SETTING_OF.get(name, name), setting.default, FROM_DEFAULT))
+        entries.append(ConfigEntry(setting, synonyms, read_only=False))
+    return entries
+
+
+def group_listing(broker: BrokerNode, group_id: str) -> list[ConfigEntry]:
+    """Every setting of a group. A group has settings also before it exists."""
+    given, defaults = broker.group_overrides.overrides(group_id), broker.group_overrides.defaults
+    entries = []
+    for name, setting in group_settings.SETTINGS.items():
+        synonyms = [Synonym(name, given[name], FROM_GROUP)] if name in given else []
+        if name in defaults:
+            synonyms.append(Synonym(group_settings.BROKER_SETTING_OF[name], defaults[name], FROM_BROKER))
+        synonyms.append(Synonym(group_settings.BROKER_SETTING_OF.get(name, name), setting.default, FROM_DEFAULT))
         entries.append(ConfigEntry(setting, synonyms, read_only=False))
     return entries
 
@@ -153,6 +182,8 @@ async def describe_configs(
 def _check_rights(call: Call, operation: Operation, asked: Any) -> None:
     if asked.resource_type == TOPIC:
         call.check(operation, ResourceType.TOPIC, asked.resource_name)
+    elif asked.resource_type == GROUP:
+        call.check(operation, ResourceType.GROUP, asked.resource_name)
     else:
         call.check_cluster(operation)
 
@@ -165,8 +196,11 @@ def _entries(broker: BrokerNode, asked: Any) -> list[ConfigEntry]:
             return []  # asks for dynamic settings of all brokers; there are none
         _check_broker(broker, asked.resource_name)
         entries = broker_listing(broker)
+    elif asked.resource_type == GROUP:
+        _check_group(asked.resource_name)
+        entries = group_listing(broker, asked.resource_name)
     else:
-        raise InvalidRequest(f"resource type {asked.resource_type} is not supported; use 2 (topic) or 4 (broker)")
+        raise InvalidRequest(f"resource type {asked.resource_type} is not supported; {_SUPPORTED}")
     keys = asked.configuration_keys
     if keys is None:
         return entries
@@ -180,6 +214,11 @@ def _topic(broker: BrokerNode, name: str) -> Topic:
     if topic is None:
         raise UnknownTopicOrPartition(f"there is no topic {name}; create it with: tidemill topic create {name}")
     return topic
+
+
+def _check_group(group_id: str) -> None:
+    if not group_id or len(group_id) > GROUP_LENGTH_MAX:
+        raise InvalidRequest(f"the group id has {len(group_id)} characters; 1 to {GROUP_LENGTH_MAX} are allowed")
 
 
 def _check_broker(broker: BrokerNode, name: str) -> None:
@@ -203,21 +242,21 @@ def _described(call: Call, request: Any, entry: ConfigEntry) -> Any:
 
 
 async def alter_configs(call: Call["AlterConfigsResponse"], request: "AlterConfigsRequest") -> "AlterConfigsResponse":
-    """Replace all overrides of topics."""
+    """Replace all overrides of topics or groups."""
     return await _alter(call, request.resources, _replaced, validate_only=request.validate_only)
 
 
 async def incremental_alter_configs(
     call: Call["IncrementalAlterConfigsResponse"], request: "IncrementalAlterConfigsRequest"
 ) -> "IncrementalAlterConfigsResponse":
-    """Change single overrides of topics."""
+    """Change single overrides of topics or groups."""
     return await _alter(call, request.resources, _changed, validate_only=request.validate_only)
 
 
 async def _alter(
     call: Call[Response],
     resources: Sequence[Any],
-    decide: Callable[[BrokerNode, Topic, Sequence[Any]], dict[str, str]],
+    decide: Callable[["Alterable", Sequence[Any]], dict[str, str]],
     *,
     validate_only: bool,
 ) -> Response:
@@ -235,9 +274,16 @@ async def _alter(
             _check_rights(call, Operation.ALTER_CONFIGS, asked)
             if asked.resource_type == BROKER and [config.name for config in asked.configs] == [ACCEPT_CLOCK]:
                 _accept_clock(call.broker, asked, validate_only=validate_only)
+            elif asked.resource_type == GROUP:
+                _check_group(asked.resource_name)
+                group = call.broker.group_overrides
+                known = Alterable(group.overrides(asked.resource_name), group.defaults, group_settings.setting)
+                overrides = decide(known, asked.configs)
+                await group.alter(asked.resource_name, overrides, validate_only=validate_only)
             else:
                 topic = _alterable(call.broker, asked)
-                overrides = decide(call.broker, topic, asked.configs)
+                defaults = call.broker.settings.topic_defaults
+                overrides = decide(Alterable(topic.overrides, defaults, topic_settings.setting), asked.configs)
                 await call.broker.topics.alter(topic.name, overrides, validate_only=validate_only)
             if not validate_only:
                 names = sorted(config.name for config in asked.configs)
@@ -271,25 +317,32 @@ def _alterable(broker: BrokerNode, asked: Any) -> Topic:
             "broker settings are read-only; set them at start in tidemill.toml, the environment or flags"
         )
     if asked.resource_type != TOPIC:
-        raise InvalidRequest(f"resource type {asked.resource_type} is not supported; use 2 (topic) or 4 (broker)")
+        raise InvalidRequest(f"resource type {asked.resource_type} is not supported; {_SUPPORTED}")
     return _topic(broker, asked.resource_name)
 
 
-def _replaced(_broker: BrokerNode, _topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
+class Alterable(NamedTuple):
+    """The overrides that a request changes, and what they override."""
+
+    overrides: Mapping[str, str]
+    defaults: Mapping[str, str]
+    setting: Callable[[str], Setting]
+
+
+def _replaced(_known: Alterable, configs: Sequence[Any]) -> dict[str, str]:
     return {config.name: _value(config) for config in configs}
 
 
-def _changed(broker: BrokerNode, topic: Topic, configs: Sequence[Any]) -> dict[str, str]:
-    defaults = broker.settings.topic_defaults
-    overrides = dict(topic.overrides)
+def _changed(known: Alterable, configs: Sequence[Any]) -> dict[str, str]:
+    overrides = dict(known.overrides)
     for config in configs:
-        setting = topic_settings.setting(config.name)
+        setting = known.setting(config.name)
         if config.config_operation == DELETE:
             overrides.pop(config.name, None)
         elif config.config_operation == SET:
             overrides[config.name] = _value(config)
         elif config.config_operation in {APPEND, SUBTRACT}:
-            current = overrides.get(config.name, defaults.get(config.name, setting.default))
+            current = overrides.get(config.name, known.defaults.get(config.name, setting.default))
             overrides[config.name] = _edited(current, setting, config)
         else:
             raise InvalidRequest(f"operation {config.config_operation} on {config.name} is not supported; use 0 to 3")
@@ -311,3 +364,27 @@ def _value(config: Any) -> str:
         raise InvalidRequest(f"setting {config.name[:60]} has no value")
     text: str = config.value
     return text
+
+
+async def list_config_resources(
+    call: Call["ListConfigResourcesResponse"], request: "ListConfigResourcesRequest"
+) -> "ListConfigResourcesResponse":
+    """The names of what has settings; version 0 asks for client metrics, of which there are none."""
+    call.check_cluster(Operation.DESCRIBE_CONFIGS)
+    asked = set(getattr(request, "resource_types", (_CLIENT_METRICS,))) or _CONFIG_TYPES
+    if not asked <= _CONFIG_TYPES:
+        raise UnsupportedVersion(f"resource types {sorted(asked - _CONFIG_TYPES)} are not supported; {_SUPPORTED}")
+    broker = call.broker
+    nodes = [str(node.node_id) for node in broker.view.brokers(call.listener)]
+    names = {
+        TOPIC: sorted(topic.name for topic in broker.view.topics()) if TOPIC in asked else [],
+        BROKER: nodes,
+        _LOGGER: nodes,
+        GROUP: broker.group_overrides.names(),
+    }
+    found = [
+        call.part("ConfigResource", resource_name=name, resource_type=kind)
+        for kind in sorted(asked)
+        async for name in call.in_slices(names.get(kind, []))
+    ]
+    return call.response(config_resources=tuple(found))

@@ -281,6 +281,12 @@ CASES = [
         (on_cluster(Op.DESCRIBE_CONFIGS),),
         "broker",
     ),
+    ApiCase(
+        32, 4, _configs(32, 4, "DescribeConfigsResource", 32, "g"), {GROUP}, (on_group(Op.DESCRIBE_CONFIGS),), "group"
+    ),
+    ApiCase(33, 2, _configs(33, 2, "AlterConfigsResource", 32, "g"), {GROUP}, (on_group(Op.ALTER_CONFIGS),), "group"),
+    ApiCase(44, 1, _configs(44, 1, "AlterConfigsResource", 32, "g"), {GROUP}, (on_group(Op.ALTER_CONFIGS),), "group"),
+    ApiCase(74, 1, lambda _: {"resource_types": ()}, {CLUSTER}, (on_cluster(Op.DESCRIBE_CONFIGS),)),
     ApiCase(33, 2, _configs(33, 2, "AlterConfigsResource", 2, "orders"), {TOPIC}, (on_topic(Op.ALTER_CONFIGS),)),
     ApiCase(
         33, 2, _configs(33, 2, "AlterConfigsResource", 4, "0"), {CLUSTER}, (on_cluster(Op.ALTER_CONFIGS),), "broker"

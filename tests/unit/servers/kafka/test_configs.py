@@ -7,7 +7,7 @@ import pytest
 from tests.support.kafka_server import request_part
 from tests.unit.servers.kafka.admin_client import VERSIONS, connected
 
-from tidemill.model import broker_settings, topic_settings
+from tidemill.model import broker_settings, group_settings, topic_settings
 
 pytestmark = pytest.mark.event_loop("uvloop")
 
@@ -114,3 +114,54 @@ async def test_an_appended_list_value_extends_the_default_of_the_broker(tmp_path
         topic = server.broker.view.topic("t")
         assert topic is not None
         assert dict(topic.overrides) == {"cleanup.policy": "compact,delete"}
+
+
+async def test_settings_of_groups_are_altered_listed_and_described(tmp_path: Path) -> None:
+    async with connected(tmp_path, {"group.share.session.timeout.ms": "30000"}) as (client, server):
+
+        async def change(name: str, *changes: tuple[str, int, str | None]) -> int:
+            configs = tuple(
+                request_part(44, 1, "AlterableConfig", name=key, config_operation=operation, value=value)
+                for key, operation, value in changes
+            )
+            reported = await client.ask(44, 1, resources=(resource(44, 1, 32, name, configs=configs),))
+            return int(reported.responses[0].error_code)
+
+        async def values(name: str) -> dict[str, tuple[str, int]]:
+            asked = resource(32, 4, 32, name, configuration_keys=None)
+            reported = await client.ask(32, 4, resources=(asked,))
+            assert reported.results[0].error_code == 0
+            return {config.name: (config.value, config.config_source) for config in reported.results[0].configs}
+
+        assert (
+            await change("g", ("consumer.session.timeout.ms", 0, "20000"), ("share.auto.offset.reset", 0, "earliest"))
+            == 0
+        )
+        found = await values("g")
+        assert set(found) == set(group_settings.SETTINGS)
+        assert found["consumer.session.timeout.ms"] == ("20000", 8)
+        assert found["share.session.timeout.ms"] == ("30000", 4)
+        assert found["share.delivery.count.limit"] == ("5", 5)
+        assert await change("g", ("share.auto.offset.reset", 1, None)) == 0
+        assert (await values("g"))["share.auto.offset.reset"] == ("latest", 5)
+        for wrong in (
+            ("share.auto.offset.reset", 0, "by_duration:1 day"),
+            ("consumer.session.timeout.ms", 0, "5000"),
+            ("share.colour", 0, "red"),
+            ("tidemill.share.retry.backoff.ms", 0, "1s"),
+            ("share.delivery.count.limit", 0, "0"),
+        ):
+            assert await change("g", wrong) == 40
+        assert await change("", ("share.delivery.count.limit", 0, "3")) == 42
+        for version in VERSIONS[74]:
+            listed = await client.ask(74, version)
+            expected = [] if version == 0 else [(2, name) for name in sorted(server.broker.metadata.image.by_name)]
+            expected += [] if version == 0 else [(4, "0"), (8, "0"), (32, "g")]
+            assert [(each.resource_type, each.resource_name) for each in listed.config_resources] == (
+                expected if version else []
+            )
+        only = await client.ask(74, 1, resource_types=(32,))
+        assert [each.resource_name for each in only.config_resources] == ["g"]
+        assert (await client.ask(74, 1, resource_types=(5,))).error_code == 35
+        assert await change("g", ("consumer.session.timeout.ms", 1, None)) == 0
+        assert (await client.ask(74, 1, resource_types=(32,))).config_resources == ()
