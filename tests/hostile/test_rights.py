@@ -501,7 +501,7 @@ def test_no_client_fetches_as_a_replica(stage: Stage, user: str, api: str) -> No
         assert codes(answer) <= C | {INVALID_REQUEST}
 
 
-@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__pipelines"])
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__share_group_state", "__pipelines"])
 def test_internal_topics_are_not_written_to(stage: Stage, topic: str) -> None:
     """Not by a super user either: a forged record would be state of groups and transactions."""
     with stage.broker.logged_in("admin") as admin:

@@ -33,6 +33,7 @@ from tidemill.broker.partitions import Partitions
 from tidemill.broker.peer_watch import PeerWatch
 from tidemill.broker.pipeline_metrics import pipeline_readings, pipeline_source
 from tidemill.broker.server_metrics import server_readings
+from tidemill.broker.share_logs import ShareGroupSettings
 from tidemill.broker.topic_metrics import topic_readings
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier, write_marker
@@ -47,13 +48,14 @@ from tidemill.coordinator.internal_topics import PROMISED, InternalTopics, shape
 from tidemill.coordinator.limits import group_limits, limits_of_group, transaction_limits
 from tidemill.coordinator.lookup import CoordinatorLookup
 from tidemill.coordinator.placement import CoordinatorPlacement
+from tidemill.coordinator.share_state_router import ShareStateRouter
 from tidemill.coordinator.timers import Timers
 from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.groups.core.catalog import TopicShape
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.listeners import inter_broker_listener, is_authorizer_on
-from tidemill.model.topics import GROUP_OFFSETS, PIPELINES, TRANSACTION_STATE, WAITING
+from tidemill.model.topics import GROUP_OFFSETS, PIPELINES, SHARE_STATE, TRANSACTION_STATE, WAITING
 from tidemill.pipeline_reports.coordinator import PipelineReports
 from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.replication.peers import Peers
@@ -64,6 +66,8 @@ from tidemill.scheduling import ReplicatedStorage, Scheduler
 from tidemill.security import throttle_metrics
 from tidemill.security.security import make_security
 from tidemill.security.tls import peer_context
+from tidemill.shares.coordinator import ShareCoordinator
+from tidemill.shares.partitions import SharePartitions
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.transactions.coordinator import TransactionCoordinator
@@ -189,11 +193,15 @@ class _Wiring:
             may_expire=self._may_delete_by_time,
             supervisor=self._supervisor,
         )
-        self._coordinators = CoordinatorLookup(self._internal, self._groups, self._transactions)
+        self._share_coordinator = ShareCoordinator(self._internal.journal(SHARE_STATE), environment.clock_ms)
+        self._coordinators = CoordinatorLookup(
+            self._internal, self._groups, self._transactions, self._share_coordinator
+        )
         self._pipeline_reports = PipelineReports(
             self._internal.journal(PIPELINES), clock_ms=environment.clock_ms, may_expire=self._may_delete_by_time
         )
         coordinators: dict[str, Coordinator] = {
+            SHARE_STATE: self._share_coordinator,
             GROUP_OFFSETS: self._groups,
             TRANSACTION_STATE: self._transactions,
             PIPELINES: self._pipeline_reports,
@@ -232,6 +240,22 @@ class _Wiring:
             coordinator_of=self._coordinators.of_transaction,
             leader_of=self._view.leader_of,
             write_here=partial(write_marker, self._view, self._groups, is_cluster=self._is_cluster),
+        )
+        self._share_states = ShareStateRouter(
+            node_id,
+            self._share_coordinator,
+            connect=self._peers.connect,
+            coordinator_of=self._coordinators.of_share,
+            ensure=lambda: self._internal.ensure(SHARE_STATE),
+        )
+        share_settings = ShareGroupSettings(self._group_overrides, self._view)
+        self._shares = SharePartitions(
+            self._share_states,
+            share_settings.open_log,
+            share_settings.policy,
+            share_settings.start,
+            clock_ms=environment.clock_ms,
+            steady_ms=environment.steady_ms or environment.clock_ms,
         )
         states = self._membership.states
         self._metrics.sources.append(cluster_readings(self._metadata, states, node_id, is_cluster=self._is_cluster))
@@ -313,6 +337,9 @@ class _Wiring:
             internal=self._internal,
             groups=self._groups,
             group_overrides=self._group_overrides,
+            shares=self._shares,
+            share_states=self._share_states,
+            share_coordinator=self._share_coordinator,
             group_lag=self._group_lag,
             transactions=self._transactions,
             pipeline_reports=self._pipeline_reports,

@@ -53,6 +53,7 @@ from tidemill.cluster.metadata import ClusterMetadata
 from tidemill.coordinator.internal_topics import InternalTopics
 from tidemill.coordinator.lookup import CoordinatorLookup
 from tidemill.coordinator.placement import CoordinatorPlacement
+from tidemill.coordinator.share_state_router import ShareStateRouter
 from tidemill.coordinator.transaction_router import TransactionRouter
 from tidemill.groups.coordinator import GroupCoordinator
 from tidemill.model.broker_settings import BrokerSettings
@@ -65,12 +66,15 @@ from tidemill.replication.leader_appends import LeaderAppends
 from tidemill.replication.reassignment import Reassignments
 from tidemill.scheduling import Scheduler
 from tidemill.security.security import Security
+from tidemill.shares.coordinator import ShareCoordinator
+from tidemill.shares.partitions import SharePartitions
 from tidemill.supervision.supervisor import Supervisor
 from tidemill.timelines.dispatcher import Dispatcher
 from tidemill.tracing.tracer import BrokerTracer
 from tidemill.transactions.coordinator import TransactionCoordinator
 
 NO_DIRECTORY = UUID(int=0)
+SHARES_TICK_S = 60.0
 REPORTS_TICK_S = 600.0
 """How often pipelines that ended long ago are looked for."""
 
@@ -165,6 +169,9 @@ class BrokerNode:
     internal: InternalTopics
     groups: GroupCoordinator
     group_overrides: GroupOverrides
+    shares: SharePartitions
+    share_states: ShareStateRouter
+    share_coordinator: ShareCoordinator
     group_lag: GroupLags
     transactions: TransactionCoordinator
     pipeline_reports: PipelineReports
@@ -282,6 +289,7 @@ class BrokerNode:
             keep("load", self.loads.run),
             repeat("maintenance", settings.tidemill_tend_interval_ms / 1000, self.maintain),
             repeat("transactions", transactions_tick_ms / 1000, self.transactions.tick),
+            repeat("share partitions", SHARES_TICK_S, self._tidy_shares),
             repeat("pipeline reports", REPORTS_TICK_S, self.pipeline_reports.tick),
         ]
         if self.partitions.replicas is not None:
@@ -325,6 +333,10 @@ class BrokerNode:
         self._is_stopping = True
         await self.membership.leave()
 
+    async def _tidy_shares(self) -> None:
+        await self.shares.tidy()
+        await self.share_coordinator.forget_topics(lambda topic_id: self.view.topic_by_id(topic_id) is not None)
+
     async def _close_scheduler(self) -> None:
         if self.scheduler is not None:
             await self.scheduler.close()
@@ -343,6 +355,8 @@ class BrokerNode:
         await self.group_lag.close()
         await self.transactions.close()
         self.transaction_router.close()
+        await self.shares.close()
+        self.share_states.close()
         await self.groups.close()
         if self.partitions.replicas is not None:
             await self.partitions.replicas.close()

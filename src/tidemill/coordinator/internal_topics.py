@@ -16,7 +16,15 @@ from tidemill.coordinator.interface import OpenedPartitions, TopicAdmin
 from tidemill.coordinator.journal import TopicJournal
 from tidemill.model.broker_settings import BrokerSettings
 from tidemill.model.errors import TopicAlreadyExists
-from tidemill.model.topics import GROUP_OFFSETS, PIPELINES, TIMELINES, TRANSACTION_STATE, WAITING, UnknownTopic
+from tidemill.model.topics import (
+    GROUP_OFFSETS,
+    PIPELINES,
+    SHARE_STATE,
+    TIMELINES,
+    TRANSACTION_STATE,
+    WAITING,
+    UnknownTopic,
+)
 
 REPORTS_SEGMENT_BYTES = 16 * 1024 * 1024
 """Reports replace each other every few seconds, and only closed segments are compacted."""
@@ -52,6 +60,11 @@ def shapes(settings: BrokerSettings) -> Mapping[str, Shape]:
             settings.tidemill_waiting_topic_num_partitions,
             settings.tidemill_waiting_topic_replication_factor,
             settings.tidemill_waiting_topic_segment_bytes,
+        ),
+        SHARE_STATE: Shape(
+            settings.share_coordinator_state_topic_num_partitions,
+            settings.share_coordinator_state_topic_replication_factor,
+            settings.share_coordinator_state_topic_segment_bytes,
         ),
         PIPELINES: Shape(1, settings.offsets_topic_replication_factor, REPORTS_SEGMENT_BYTES),
         TIMELINES: Shape(

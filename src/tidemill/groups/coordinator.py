@@ -8,8 +8,9 @@ order: a decision that is made later is also written later.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from tidemill.groups.core import (
     classic_membership,
@@ -18,11 +19,14 @@ from tidemill.groups.core import (
     group_details,
     overview,
     protocol_migration,
+    share_group,
 )
+from tidemill.groups.core.catalog import TopicCatalog
 from tidemill.groups.core.classic_group import ClassicGroup
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
 from tidemill.groups.core.descriptions import DescribedConsumerGroup, DescribedGroup
+from tidemill.groups.core.entries import ConsumerGroupValue, GroupEntry, Partitions, ShareGroupKey
 from tidemill.groups.core.messages import (
     GroupStep,
     JoinAnswer,
@@ -35,6 +39,7 @@ from tidemill.groups.core.messages import (
 from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, Committer, OffsetCommit
 from tidemill.groups.core.overview import CommittedOffset, GroupSize, NameOf, Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
+from tidemill.groups.core.share_group import ShareGroup, ShareHeartbeat
 from tidemill.groups.runtime import GroupEngine
 from tidemill.groups.writer import ShardWriter
 from tidemill.model.errors import (
@@ -42,11 +47,14 @@ from tidemill.model.errors import (
     InvalidRequest,
     InvalidSessionTimeout,
     KafkaError,
+    NonEmptyGroup,
     NotCoordinator,
     UnknownMemberId,
 )
 from tidemill.model.topics import INTERNAL, TopicPartition
 
+CreateState: TypeAlias = Callable[[str, Partitions], Awaitable[Partitions]]
+"""Creates the share state of partitions of a group, and returns those that have it now."""
 LEAVERS_AT_ONCE = 200
 """The event loop gets a turn after this many members of one LeaveGroup."""
 
@@ -123,6 +131,8 @@ class GroupCoordinator(GroupEngine):
 
         def decide(some: Sequence[Leaver], now_ms: int) -> GroupStep:
             group = shard.groups.get(group_id)
+            if isinstance(group, ShareGroup):
+                raise UnknownMemberId
             if isinstance(group, ConsumerGroup):
                 step, left = consumer_heartbeat.remove(group, some)
             else:
@@ -151,7 +161,8 @@ class GroupCoordinator(GroupEngine):
         answers: list[HeartbeatAnswer] = []
 
         def decide(now_ms: int) -> GroupStep:
-            if not joins and not isinstance(shard.groups.get(request.group_id), ConsumerGroup):
+            known = shard.groups.get(request.group_id)
+            if not joins and (not isinstance(known, ConsumerGroup) or isinstance(known, ShareGroup)):
                 raise UnknownMemberId
             group = shard.consumer(request.group_id)
             if request.member_epoch < 0:
@@ -175,6 +186,81 @@ class GroupCoordinator(GroupEngine):
             if request.member_epoch < 0:
                 await self._downgrade(shard, request.group_id)
         return answers[0]
+
+    # -- share groups -------------------------------------------------------------------------------------------------
+
+    async def share_heartbeat(self, request: ShareHeartbeat, create_state: CreateState) -> HeartbeatAnswer:
+        """Handle ShareGroupHeartbeat. `create_state` creates the share state of partitions, and returns which exist."""
+        shard = self._shard(request.group_id)
+        request.check()
+        self._check_names(request.member_id, request.rack_id, *(request.topic_names or ()))
+        answers: list[HeartbeatAnswer] = []
+        async with self._turn(request.group_id):
+            joins = request.member_epoch == consumer_heartbeat.JOIN_EPOCH
+            group = shard.share(request.group_id) if joins else shard.known_share(request.group_id)
+            topics = self._topics_now()
+
+            def decide(now_ms: int) -> GroupStep:
+                if request.member_epoch < 0:
+                    beat = share_group.leave(group, request, now_ms)
+                else:
+                    beat = share_group.heartbeat(group, request, topics, now_ms)
+                answers.append(beat.answer)
+                return beat.step
+
+            try:
+                if request.member_epoch >= 0:
+                    await self._share(shard, group, topics, request, create_state)
+                await self._perform(shard, request.group_id, decide, size=len(group.members) + topics.partitions)
+            finally:
+                shard.drop_unused(request.group_id)
+        return answers[0]
+
+    async def _share(
+        self,
+        shard: Shard,
+        group: ShareGroup,
+        topics: TopicCatalog,
+        request: ShareHeartbeat,
+        create_state: CreateState,
+    ) -> None:
+        """Create the share state of subscribed partitions that have none, before a member gets them."""
+        is_known = request.topic_names is None and group.catalog_version == topics.version
+        if is_known and not group.lacks_state:
+            return
+        missing = group.wanted(topics, request.topic_names or ())
+        created = await create_state(request.group_id, missing) if missing else missing
+        group.lacks_state = created != missing
+        if created:
+            await self._perform(shard, request.group_id, lambda _now: group.sharing(group.shared | created))
+
+    def describe_share(self, group_id: str) -> DescribedConsumerGroup:
+        """Handle ShareGroupDescribe."""
+        return descriptions.describe_share(self._shard(group_id), group_id)
+
+    def shared_partitions(self, group_id: str) -> Partitions:
+        """Return the partitions for which a share group has state; GroupIdNotFound for other groups."""
+        return self._shard(group_id).known_share(group_id).shared
+
+    def is_share_group(self, group_id: str) -> bool:
+        """Whether this is a share group."""
+        return isinstance(self._shard(group_id).groups.get(group_id), ShareGroup)
+
+    async def change_share_state(
+        self, group_id: str, change: Callable[[Partitions], Awaitable[Partitions]], *, create: bool = False
+    ) -> None:
+        """Change the state of a share group without members; `change` gets and returns the partitions that have one."""
+        shard = self._shard(group_id)
+        async with self._turn(group_id):
+            group = shard.share(group_id) if create else shard.known_share(group_id)
+            try:
+                if not group.is_empty:
+                    raise NonEmptyGroup(f"group {group_id} has members; stop them first")
+                after = await change(group.shared)
+                if after != group.shared:
+                    await self._perform(shard, group_id, lambda _now: _changed_share(group, after))
+            finally:
+                shard.drop_unused(group_id)
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
@@ -407,3 +493,11 @@ class GroupCoordinator(GroupEngine):
         await self._perform(
             shard, group_id, lambda now_ms: shard.convert_kind(group_id, topics, now_ms, for_consumers=for_consumers)
         )
+
+
+def _changed_share(group: ShareGroup, partitions: Partitions) -> GroupStep:
+    """Note which partitions have share state; an operator may give state to a group before its first member joins."""
+    entries = group.sharing(partitions).entries
+    if group.epoch == 0:
+        entries = (GroupEntry(ShareGroupKey(group.group_id), ConsumerGroupValue(1)), *entries)
+    return GroupStep(entries)

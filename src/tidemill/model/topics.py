@@ -13,11 +13,13 @@ TRANSACTION_STATE = "__transaction_state"
 WAITING = "__waiting"
 PIPELINES = "__pipelines"
 """The last report of each pipeline. Clients send reports to it, and the broker stores those that it accepts."""
+SHARE_STATE = "__share_group_state"
+"""What share groups have done with the records of each partition."""
 TIMELINES = "__timelines"
 """What has changed in replicated timelines."""
 VITAL = frozenset({GROUP_OFFSETS, TRANSACTION_STATE})
 """The topics that the broker must write even when the disk is full."""
-INTERNAL = VITAL | {WAITING, PIPELINES, TIMELINES}
+INTERNAL = VITAL | {WAITING, PIPELINES, SHARE_STATE, TIMELINES}
 
 
 class TopicPartition(NamedTuple):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.groups.core.catalog import TopicCatalog
@@ -27,6 +27,7 @@ from tidemill.groups.core.entries import (
     NO_PARTITIONS,
     ConsumerGroupKey,
     ConsumerGroupValue,
+    ConsumerKey,
     CurrentKey,
     CurrentValue,
     GroupEntry,
@@ -44,8 +45,6 @@ from tidemill.groups.core.messages import Answer, GroupStep, Ticket
 from tidemill.groups.core.patterns import TopicPattern
 from tidemill.model.errors import IllegalGeneration, StaleMemberEpoch, UnknownMemberId
 from tidemill.model.topics import INTERNAL
-
-ConsumerKey: TypeAlias = ConsumerGroupKey | MemberKey | TargetEpochKey | TargetKey | CurrentKey
 
 
 class MemberState(IntEnum):
@@ -81,6 +80,11 @@ class ConsumerGroup:
 
     kind = "consumer"
     protocol_type = CONSUMER_PROTOCOL
+    group_key = ConsumerGroupKey
+    member_key = MemberKey
+    target_epoch_key = TargetEpochKey
+    target_key = TargetKey
+    current_key = CurrentKey
 
     def __init__(self, group_id: str, limits: GroupLimits) -> None:
         self.group_id = group_id
@@ -175,12 +179,17 @@ class ConsumerGroup:
             pattern = self._patterns[source] = TopicPattern(source)
         return pattern
 
+    @property
+    def session_ms(self) -> int:
+        """The session timeout of members that do not use the classic protocol."""
+        return self.limits.consumer_session_timeout_ms
+
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def touch(self, member_id: str, now_ms: int) -> None:
         """Restart the member's session."""
         classic = self.members[member_id].classic
-        session_ms = self.limits.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        session_ms = self.session_ms if classic is None else classic.session_timeout_ms
         self.deadlines[member_id] = now_ms + session_ms
         self.arm(self.deadlines[member_id])
 
@@ -239,22 +248,22 @@ class ConsumerGroup:
         entries = [entry for member_id in member_ids for entry in self.member_tombstones(member_id)]
         if entries:
             value = ConsumerGroupValue(self.epoch + 1, self.topics_hash)
-            entries.append(GroupEntry(ConsumerGroupKey(self.group_id), value))
+            entries.append(GroupEntry(self.group_key(self.group_id), value))
         return tuple(entries)
 
     def member_tombstones(self, member_id: str) -> list[GroupEntry]:
         """Return the entries that delete everything stored about one member."""
         return [
-            GroupEntry(CurrentKey(self.group_id, member_id), None),
-            GroupEntry(TargetKey(self.group_id, member_id), None),
-            GroupEntry(MemberKey(self.group_id, member_id), None),
+            GroupEntry(self.current_key(self.group_id, member_id), None),
+            GroupEntry(self.target_key(self.group_id, member_id), None),
+            GroupEntry(self.member_key(self.group_id, member_id), None),
         ]
 
     def tombstones(self) -> tuple[GroupEntry, ...]:
         """Return the entries that delete everything stored about the group, the group itself last."""
         entries = [entry for member_id in self.members for entry in self.member_tombstones(member_id)]
-        entries.append(GroupEntry(TargetEpochKey(self.group_id), None))
-        entries.append(GroupEntry(ConsumerGroupKey(self.group_id), None))
+        entries.append(GroupEntry(self.target_epoch_key(self.group_id), None))
+        entries.append(GroupEntry(self.group_key(self.group_id), None))
         return tuple(entries)
 
     def replay(self, key: ConsumerKey, value: Value | None) -> None:

@@ -7,6 +7,7 @@ from tidemill.groups.core.classic_group import ClassicGroup, ClassicState
 from tidemill.groups.core.consumer_group import NEW_MEMBER, ConsumerGroup
 from tidemill.groups.core.entries import NO_PARTITIONS, MemberValue, Partitions
 from tidemill.groups.core.shard import Shard
+from tidemill.groups.core.share_group import ASSIGNOR, ShareGroup
 from tidemill.model.errors import GroupIdNotFound
 
 
@@ -78,12 +79,23 @@ def describe(shard: Shard, group_id: str) -> DescribedGroup:
 def describe_consumers(shard: Shard, group_id: str) -> DescribedConsumerGroup:
     """Describe a consumer group. Clients that get "not found" ask for a classic group next."""
     group = shard.groups.get(group_id)
-    if not isinstance(group, ConsumerGroup):
+    if not isinstance(group, ConsumerGroup) or isinstance(group, ShareGroup):
         raise GroupIdNotFound(f"consumer group {group_id} does not exist")
+    assignor = choose_assignor(about.server_assignor for about in group.members.values())
+    return _described(group, assignor)
+
+
+def describe_share(shard: Shard, group_id: str) -> DescribedConsumerGroup:
+    """Describe a share group."""
+    return _described(shard.known_share(group_id), ASSIGNOR)
+
+
+def _described(group: ConsumerGroup, assignor: str) -> DescribedConsumerGroup:
     members = []
     for member_id, about in group.members.items():
         current = group.current.get(member_id, NEW_MEMBER)
         target = group.targets.get(member_id, NO_PARTITIONS)
         members.append(DescribedConsumer(member_id, current.epoch, about, current.assigned, target))
-    assignor = choose_assignor(about.server_assignor for about in group.members.values())
-    return DescribedConsumerGroup(group_id, group.state, group.epoch, group.target_epoch, assignor, tuple(members))
+    return DescribedConsumerGroup(
+        group.group_id, group.state, group.epoch, group.target_epoch, assignor, tuple(members)
+    )

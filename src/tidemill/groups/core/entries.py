@@ -151,11 +151,61 @@ class CurrentValue(NamedTuple):
     revoking: Partitions
 
 
-Key: TypeAlias = (
-    OffsetKey | StagedKey | GroupKey | ConsumerGroupKey | MemberKey | TargetEpochKey | TargetKey | CurrentKey
-)
+class ShareMemberKey(MemberKey):
+    """Key 10: a member of a share group."""
+
+    __slots__ = ()
+
+
+class ShareGroupKey(ConsumerGroupKey):
+    """Key 11: a share group."""
+
+    __slots__ = ()
+
+
+class ShareTargetEpochKey(TargetEpochKey):
+    """Key 12: the target assignment of a share group."""
+
+    __slots__ = ()
+
+
+class ShareTargetKey(TargetKey):
+    """Key 13: the target assignment of a member of a share group."""
+
+    __slots__ = ()
+
+
+class ShareCurrentKey(CurrentKey):
+    """Key 14: the current assignment of a member of a share group."""
+
+    __slots__ = ()
+
+
+class SharedTopicsKey(NamedTuple):
+    """Key 15: the partitions of a share group that have share state."""
+
+    group: str
+
+
+class SharedTopicsValue(NamedTuple):
+    """The partitions whose share state was created."""
+
+    partitions: Partitions
+
+
+ConsumerKey: TypeAlias = ConsumerGroupKey | MemberKey | TargetEpochKey | TargetKey | CurrentKey | SharedTopicsKey
+"""The keys of consumer groups and share groups."""
+SHARE_KEYS = (ShareMemberKey, ShareGroupKey, ShareTargetEpochKey, ShareTargetKey, ShareCurrentKey, SharedTopicsKey)
+Key: TypeAlias = OffsetKey | StagedKey | GroupKey | ConsumerKey
 Value: TypeAlias = (
-    OffsetValue | GroupValue | ConsumerGroupValue | MemberValue | TargetEpochValue | TargetValue | CurrentValue
+    OffsetValue
+    | GroupValue
+    | ConsumerGroupValue
+    | MemberValue
+    | TargetEpochValue
+    | TargetValue
+    | CurrentValue
+    | SharedTopicsValue
 )
 
 
@@ -173,6 +223,6 @@ def weight(entry: GroupEntry) -> int:
         return 1 + len(value.members)
     if isinstance(value, MemberValue):
         return 1 + len(value.topic_names)
-    if isinstance(value, TargetValue):
+    if isinstance(value, TargetValue | SharedTopicsValue):
         return 1 + len(value.partitions)
     return 1 + len(value.assigned) + len(value.revoking) if isinstance(value, CurrentValue) else 1

@@ -12,6 +12,7 @@ from tidemill.groups.core.consumer_group import NEW_MEMBER, ConsumerGroup
 from tidemill.groups.core.entries import NO_PARTITIONS, OffsetValue, Partitions
 from tidemill.groups.core.overview import NameOf
 from tidemill.groups.core.shard import Group, Shard
+from tidemill.groups.core.share_group import ASSIGNOR, ShareGroup
 from tidemill.groups.core.subscriptions import read_assignment, read_subscription
 from tidemill.model.errors import GroupIdNotFound
 from tidemill.model.topics import TopicPartition
@@ -106,6 +107,8 @@ def details_of(shard: Shard, group_id: str, name_of: NameOf) -> GroupDetails:
 
 
 def _assignor(group: Group) -> str:
+    if isinstance(group, ShareGroup):
+        return ASSIGNOR
     if isinstance(group, ConsumerGroup):
         return choose_assignor(about.server_assignor for about in group.members.values()) if group.members else ""
     return group.protocol or ""
@@ -150,7 +153,7 @@ def _consumers(group: ConsumerGroup, name_of: NameOf) -> Iterable[MemberDetails]
         current = group.current.get(member_id, NEW_MEMBER)
         yield MemberDetails(
             member_id,
-            ConsumerGroup.kind if about.classic is None else ClassicGroup.kind,
+            group.kind if about.classic is None else ClassicGroup.kind,
             about.client_id,
             about.client_host,
             about.instance_id,

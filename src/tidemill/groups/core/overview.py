@@ -13,6 +13,7 @@ from tidemill.groups.core.entries import MemberValue
 from tidemill.groups.core.member import GroupMember
 from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, Committer
 from tidemill.groups.core.shard import Group, Shard
+from tidemill.groups.core.share_group import ASSIGNOR, ShareGroup
 from tidemill.groups.core.subscriptions import read_assignment, read_subscription
 from tidemill.model.offset_notes import is_note
 from tidemill.model.topics import TopicPartition
@@ -138,6 +139,8 @@ def _group(group: Group, now_ms: int) -> SeenGroup:
 
 
 def _assignor(group: ConsumerGroup) -> str:
+    if isinstance(group, ShareGroup):
+        return ASSIGNOR
     return choose_assignor(about.server_assignor for about in group.members.values()) if group.members else ""
 
 
@@ -235,7 +238,7 @@ def _consumers(group: ConsumerGroup, name_of: NameOf) -> Iterator[SeenMember]:
     assignor = _assignor(group)
     for member_id, about in group.members.items():
         current = group.current.get(member_id, NEW_MEMBER)
-        timeout_ms = about.classic.session_timeout_ms if about.classic else group.limits.consumer_session_timeout_ms
+        timeout_ms = about.classic.session_timeout_ms if about.classic else group.session_ms
         assigned: dict[str, list[int]] = {}
         for topic_id, index in sorted(current.assigned, key=str):
             assigned.setdefault(name_of(topic_id) or str(topic_id), []).append(index)

@@ -13,9 +13,14 @@ starting one reads, the same `GroupEntry` values; both apply them with the same 
 | 6 | the target assignment: its epoch | 0 | 0 |
 | 7 | a member's target assignment | 0 | 0 |
 | 8 | a member's current assignment | 0 | 0 |
+| 10 | a member of a share group | 0 | 0 |
+| 11 | a share group: its epoch | 0 | 0 |
+| 12, 13 | the target assignment of a share group: its epoch; a member's part | 0 | 0 |
+| 14 | the current assignment of a member of a share group | 0 | 0 |
+| 15 | the partitions that have share state (without the names of topics) | 0 | 0 |
 | 1000 | an offset staged by a transaction (Tidemill's own) | 0-4 | 3 |
 
-Keys of other types (4 and 16 are caches of Kafka's, 9 and above belong to other kinds of groups) are skipped.
+Keys of other types (4 and 16 are caches of Kafka's, 9 and 17 and above belong to other kinds of groups) are skipped.
 """
 
 from collections.abc import Callable
@@ -23,6 +28,8 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.groups.core.entries import (
+    NO_PARTITIONS,
+    SHARE_KEYS,
     ClassicMember,
     ConsumerGroupKey,
     ConsumerGroupValue,
@@ -38,6 +45,13 @@ from tidemill.groups.core.entries import (
     OffsetKey,
     OffsetValue,
     Partitions,
+    ShareCurrentKey,
+    SharedTopicsKey,
+    SharedTopicsValue,
+    ShareGroupKey,
+    ShareMemberKey,
+    ShareTargetEpochKey,
+    ShareTargetKey,
     StagedKey,
     TargetEpochKey,
     TargetEpochValue,
@@ -56,6 +70,12 @@ _FORMS: dict[type[Any], tuple[int, tuple[str, ...]]] = {
     TargetEpochKey: (6, ("string",)),
     TargetKey: (7, ("string", "string")),
     CurrentKey: (8, ("string", "string")),
+    ShareMemberKey: (10, ("string", "string")),
+    ShareGroupKey: (11, ("string",)),
+    ShareTargetEpochKey: (12, ("string",)),
+    ShareTargetKey: (13, ("string", "string")),
+    ShareCurrentKey: (14, ("string", "string")),
+    SharedTopicsKey: (15, ("string",)),
     StagedKey: (1000, ("int64", "string", "string", "int32")),
 }
 _KEYS: dict[int, type[Any]] = {number: kind for kind, (number, _) in _FORMS.items()} | {0: OffsetKey}
@@ -65,7 +85,10 @@ _NEWEST: dict[type[Any], int] = {OffsetKey: 4, StagedKey: 4, GroupKey: 4}
 
 def encode(entry: GroupEntry) -> tuple[bytes, bytes | None]:
     """Return the record's bytes."""
-    return encode_key(entry.key), None if entry.value is None else encode_value(entry.value)
+    key, value = encode_key(entry.key), entry.value
+    if isinstance(entry.key, SHARE_KEYS) and value is not None:
+        return key, _encode_share_value(value)
+    return key, None if value is None else encode_value(value)
 
 
 def encode_key(key: Key) -> bytes:
@@ -101,6 +124,34 @@ def encode_value(value: Value) -> bytes:
             writer.int8(value.state)
             _write_partitions(writer, value.assigned)
             _write_partitions(writer, value.revoking)
+        case SharedTopicsValue(partitions):
+            writer = FieldWriter(0)
+            writer.compact_array((), writer.uuid)  # topics that are being initialized
+            _write_partitions(writer, partitions, named=True)
+            writer.compact_array((), writer.uuid)  # topics that are being deleted
+    writer.tags()
+    return writer.done()
+
+
+def _encode_share_value(value: Value) -> bytes:
+    """Encode a value of a share group, whose members have fewer fields than those of a consumer group."""
+    writer = FieldWriter(0)
+    match value:
+        case ConsumerGroupValue(epoch, topics_hash):
+            writer.int32(epoch)
+            writer.int64(topics_hash)
+        case MemberValue():
+            writer.compact_string(value.rack_id)
+            writer.compact_string(value.client_id)
+            writer.compact_string(value.client_host)
+            writer.compact_array(value.topic_names, writer.compact_string)
+        case CurrentValue():
+            writer.int32(value.epoch)
+            writer.int32(value.previous_epoch)
+            writer.int8(value.state)
+            _write_partitions(writer, value.assigned)
+        case _:
+            return encode_value(value)
     writer.tags()
     return writer.done()
 
@@ -258,22 +309,27 @@ def _read_member(body: FieldReader, _version: int) -> MemberValue:
     return MemberValue(instance_id, rack_id, client_id, client_host, topics, regex, rebalance_ms, assignor, classic)
 
 
-def _write_partitions(writer: FieldWriter, partitions: Partitions) -> None:
+def _write_partitions(writer: FieldWriter, partitions: Partitions, *, named: bool = False) -> None:
     by_topic: dict[UUID, list[int]] = {}
     for topic_id, index in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(index)
 
     def topic(item: tuple[UUID, list[int]]) -> None:
         writer.uuid(item[0])
+        if named:
+            writer.compact_string("")
         writer.compact_array(item[1], writer.int32)
         writer.tags()
 
     writer.compact_array(by_topic.items(), topic)
 
 
-def _read_partitions(body: FieldReader) -> Partitions:
+def _read_partitions(body: FieldReader, *, named: bool = False) -> Partitions:
     def topic() -> list[tuple[UUID, int]]:
-        topic_id, indexes = body.uuid(), body.compact_array(body.int32)
+        topic_id = body.uuid()
+        if named:
+            body.compact_string()
+        indexes = body.compact_array(body.int32)
         body.tags()
         return [(topic_id, index) for index in indexes]
 
@@ -285,6 +341,23 @@ def _read_current(body: FieldReader, _version: int) -> CurrentValue:
     return CurrentValue(epoch, previous, state, _read_partitions(body), _read_partitions(body))
 
 
+def _read_share_member(body: FieldReader, _version: int) -> MemberValue:
+    text = body.compact_string
+    rack_id, client_id, client_host = text(), text() or "", text() or ""
+    topics = tuple(name or "" for name in body.compact_array(text))
+    return MemberValue(None, rack_id, client_id, client_host, topics, None, -1, None)
+
+
+def _read_share_current(body: FieldReader, _version: int) -> CurrentValue:
+    epoch, previous, state = body.int32(), body.int32(), body.int8()
+    return CurrentValue(epoch, previous, state, _read_partitions(body), NO_PARTITIONS)
+
+
+def _read_shared(body: FieldReader, _version: int) -> SharedTopicsValue:
+    starting, shared = _read_partitions(body, named=True), _read_partitions(body, named=True)
+    return SharedTopicsValue(starting | shared)
+
+
 _VALUES: dict[type[Any], Callable[[FieldReader, int], Value]] = {
     OffsetKey: _read_offset,
     StagedKey: _read_offset,
@@ -294,4 +367,10 @@ _VALUES: dict[type[Any], Callable[[FieldReader, int], Value]] = {
     TargetEpochKey: lambda body, _version: TargetEpochValue(body.int32()),
     TargetKey: lambda body, _version: TargetValue(_read_partitions(body)),
     CurrentKey: _read_current,
+    ShareMemberKey: _read_share_member,
+    ShareGroupKey: lambda body, _version: ConsumerGroupValue(body.int32(), body.int64()),
+    ShareTargetEpochKey: lambda body, _version: TargetEpochValue(body.int32()),
+    ShareTargetKey: lambda body, _version: TargetValue(_read_partitions(body)),
+    ShareCurrentKey: _read_share_current,
+    SharedTopicsKey: _read_shared,
 }

@@ -13,21 +13,26 @@ from tidemill.groups.core.catalog import TopicCatalog
 from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.entries import (
+    SHARE_KEYS,
     ConsumerGroupKey,
+    ConsumerKey,
     GroupEntry,
     GroupKey,
     GroupValue,
     OffsetKey,
     OffsetValue,
     StagedKey,
+    Value,
 )
 from tidemill.groups.core.limits import GroupLimits
 from tidemill.groups.core.messages import GroupStep
 from tidemill.groups.core.offsets import Offsets
+from tidemill.groups.core.share_group import ShareGroup
 from tidemill.model.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InconsistentGroupProtocol,
     KafkaError,
     NonEmptyGroup,
     UnknownMemberId,
@@ -105,6 +110,22 @@ class Shard:
             group = self.groups[group_id] = ConsumerGroup(group_id, self.limits_of(group_id))
         return group
 
+    def share(self, group_id: str) -> ShareGroup:
+        """Return the share group, created if needed. GroupIdNotFound when the id belongs to another kind of group."""
+        group = self.groups.get(group_id)
+        if group is None and not self.offsets.of_group(group_id):
+            group = self.groups[group_id] = ShareGroup(group_id, self.limits_of(group_id))
+        return self._as_share_group(group_id, group)
+
+    def known_share(self, group_id: str) -> ShareGroup:
+        """Return the share group. Raises GroupIdNotFound."""
+        return self._as_share_group(group_id, self.groups.get(group_id))
+
+    def _as_share_group(self, group_id: str, group: Group | None) -> ShareGroup:
+        if not isinstance(group, ShareGroup):
+            raise GroupIdNotFound(f"share group {group_id} does not exist")
+        return group
+
     def convert_kind(self, group_id: str, catalog: TopicCatalog, now_ms: int, *, for_consumers: bool) -> GroupStep:
         """Prepare the group for a member of the other kind.
 
@@ -112,6 +133,8 @@ class Shard:
         group with members accepts classic ones without a change.
         """
         group = self.groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            raise (GroupIdNotFound if for_consumers else InconsistentGroupProtocol)(f"{group_id} is a share group")
         if group is None or isinstance(group, ConsumerGroup) == for_consumers:
             return GroupStep()
         if group.is_empty:
@@ -224,8 +247,10 @@ class Shard:
         return GroupStep(self.offsets.forget_group(group_id) + self._forget_state(group_id))
 
     def expire(self, group_id: str, now_ms: int) -> GroupStep:
-        """Delete offsets past their retention, and the group when nothing is left of it."""
+        """Delete offsets past their retention, and the group when nothing is left of it; share groups stay."""
         group = self.groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            return GroupStep()
         if group is not None and group.members and group.state != ClassicState.STABLE:
             return GroupStep()  # readers of a topic may be about to join
         since_ms = group.state_ms if group is not None and group.is_empty and group.protocol_type else 0
@@ -259,10 +284,20 @@ class Shard:
         elif value is None and not isinstance(self.groups.get(key.group), ConsumerGroup):
             return
         else:
-            group = self.consumer(key.group)
-            group.replay(key, value)
-            if isinstance(key, ConsumerGroupKey) and value is None:
-                del self.groups[key.group]
+            self._replay_members(key, value)
+
+    def _replay_members(self, key: ConsumerKey, value: Value | None) -> None:
+        self._group_of_key(key).replay(key, value)
+        if isinstance(key, ConsumerGroupKey) and value is None:
+            del self.groups[key.group]
+
+    def _group_of_key(self, key: ConsumerKey) -> ConsumerGroup:
+        group = self.groups.get(key.group)
+        if not isinstance(key, SHARE_KEYS):
+            return self.consumer(key.group)
+        if not isinstance(group, ShareGroup):
+            group = self.groups[key.group] = ShareGroup(key.group, self.limits_of(key.group))
+        return group
 
     def _replay_classic(self, group_id: str, value: GroupValue | None) -> None:
         if value is not None:

@@ -119,6 +119,7 @@ class ConnectionIdentity:
         "mechanism",
         "node_id",
         "offered",
+        "on_close",
         "principal",
     )
 
@@ -136,6 +137,8 @@ class ConnectionIdentity:
         self.expires_ms: int | None = None
         self.node_id: int | None = None
         self.offered: bytes | None = None
+        self.on_close: list[Callable[[], None]] = []
+        """Called when the connection is lost."""
 
     @property
     def is_authenticated(self) -> bool:

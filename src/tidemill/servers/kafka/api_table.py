@@ -20,6 +20,8 @@ from tidemill.servers.kafka import (
     log_offsets,
     metadata,
     scram_credentials,
+    share_groups,
+    share_state,
     topics,
     transaction_admin,
     transactions,
@@ -28,10 +30,15 @@ from tidemill.servers.kafka.api import Api, Feature
 from tidemill.servers.kafka.fetch import FetchHandler
 from tidemill.servers.kafka.fetch_sessions import SESSION_ID_MAX, FetchSessions
 from tidemill.servers.kafka.produce import produce
+from tidemill.servers.kafka.share_fetch import ShareHandler
 from tidemill.wire.kafka.fetch import read_fetch
 from tidemill.wire.kafka.produce import read_produce
 
-FEATURES = (Feature("group.version", 0, 1, 1), Feature("transaction.version", 0, 2, 2))
+FEATURES = (
+    Feature("group.version", 0, 1, 1),
+    Feature("share.version", 0, 1, 1),
+    Feature("transaction.version", 0, 2, 2),
+)
 
 
 class ApiTable:
@@ -65,6 +72,7 @@ def standard_table() -> ApiTable:
     """Every API; Metadata and Fetch keep state, so each server has its own table."""
     rng = Random()  # noqa: S311 - session ids are not secrets
     fetch = FetchHandler(FetchSessions(lambda: rng.randrange(1, SESSION_ID_MAX)))
+    shares = ShareHandler()
     describe_metadata = metadata.MetadataHandler()
     apis: list[Api] = [
         # librdkafka before 2.11.1 stops compressing when Produce 0 is not listed (KAFKA-18659).
@@ -120,5 +128,14 @@ def standard_table() -> ApiTable:
         Api(69, "ConsumerGroupDescribe", (0, 1), consumer_groups.consumer_group_describe),
         Api(74, "ListConfigResources", (0, 1), configs.list_config_resources),
         Api(75, "DescribeTopicPartitions", (0, 0), metadata.describe_topic_partitions),
+        Api(76, "ShareGroupHeartbeat", (1, 1), share_groups.share_group_heartbeat),
+        Api(77, "ShareGroupDescribe", (1, 1), share_groups.share_group_describe),
+        Api(78, "ShareFetch", (1, 2), shares.fetch, abandoned=True),
+        Api(79, "ShareAcknowledge", (1, 2), shares.acknowledge),
+        Api(83, "InitializeShareGroupState", (0, 0), share_state.initialize_share_group_state),
+        Api(84, "ReadShareGroupState", (0, 0), share_state.read_share_group_state),
+        Api(85, "WriteShareGroupState", (0, 1), share_state.write_share_group_state),
+        Api(86, "DeleteShareGroupState", (0, 0), share_state.delete_share_group_state),
+        Api(87, "ReadShareGroupStateSummary", (0, 1), share_state.read_share_group_state_summary),
     ]
     return ApiTable(apis, FEATURES)

@@ -37,6 +37,7 @@ AUTHORIZATION: dict[int, ApiRights] = {
     10: api_rights(
         ApiRight(Operation.DESCRIBE, _GROUP, "for the coordinator of a group"),
         ApiRight(Operation.DESCRIBE, _TRANSACTIONAL_ID, "for the coordinator of a transactional id"),
+        ApiRight(Operation.CLUSTER_ACTION, _CLUSTER, "for the coordinator of a share partition"),
     ),
     11: _READ_GROUP,
     12: _READ_GROUP,
@@ -120,4 +121,15 @@ AUTHORIZATION: dict[int, ApiRights] = {
     ),
     74: api_rights((Operation.DESCRIBE_CONFIGS, _CLUSTER)),
     75: api_rights(ApiRight(Operation.DESCRIBE, _TOPIC, "a list of all topics leaves out the others")),
+    76: api_rights((Operation.READ, _GROUP), (Operation.DESCRIBE, _TOPIC)),
+    77: api_rights(
+        (Operation.DESCRIBE, _GROUP), ApiRight(Operation.DESCRIBE, _TOPIC, "for all topics of the group's members")
+    ),
+    78: api_rights((Operation.READ, _GROUP), (Operation.READ, _TOPIC)),
+    79: api_rights((Operation.READ, _GROUP), (Operation.READ, _TOPIC)),
+    83: api_rights(note=_ONLY_BROKERS),
+    84: api_rights(note=_ONLY_BROKERS),
+    85: api_rights(note=_ONLY_BROKERS),
+    86: api_rights(note=_ONLY_BROKERS),
+    87: api_rights(note=_ONLY_BROKERS),
 }

@@ -12,10 +12,11 @@ from tidemill.model.errors import (
     TidemillError,
     TransactionalIdAuthorizationFailed,
 )
-from tidemill.model.topics import GROUP_OFFSETS, TRANSACTION_STATE
+from tidemill.model.topics import GROUP_OFFSETS, SHARE_STATE, TRANSACTION_STATE
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.servers.kafka.authorized_operations import cluster_operations
+from tidemill.shares.core.durable_state import read_share_key
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
     from kio.schema.unregister_broker.v0.response import UnregisterBrokerResponse
 
-_GROUP, _TRANSACTION = 0, 1
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_SHARE_FROM = 6
 _PREFERRED = 0
 _BROKERS = 1
 _BATCHED_FROM = 4
 _TOP_LEVEL_ERROR_FROM = {35: 3, 43: 1}
 """The version from which a response has an error of the whole request."""
-_FINAL = (InvalidRequest, GroupAuthorizationFailed, TransactionalIdAuthorizationFailed)
+_FINAL = (InvalidRequest, ClusterAuthorizationFailed, GroupAuthorizationFailed, TransactionalIdAuthorizationFailed)
 """Errors of FindCoordinator that a later request does not change."""
 
 
@@ -97,11 +99,7 @@ async def find_coordinator(
 async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
     broker = call.broker
     try:
-        if kind not in {_GROUP, _TRANSACTION}:
-            raise InvalidRequest(f"coordinator type {kind} is not supported; use 0 (group) or 1 (transaction)")
-        call.check(Operation.DESCRIBE, ResourceType.GROUP if kind == _GROUP else ResourceType.TRANSACTIONAL_ID, key)
-        await broker.coordinators.ensure(GROUP_OFFSETS if kind == _GROUP else TRANSACTION_STATE)
-        node = broker.coordinators.of_group(key) if kind == _GROUP else broker.coordinators.of_transaction(key)
+        node = await _coordinator_node(call, kind, key)
         address = broker.view.address_of(node, call.listener)
         if address is None:
             raise CoordinatorNotAvailable(f"{key[:60]!r} has no coordinator at the moment; try again")
@@ -111,6 +109,25 @@ async def _coordinator(call: Call, kind: int, key: str) -> dict[str, Any]:
         return {"node_id": -1, "host": "", "port": -1, **refusal}
     host, port = address
     return {"node_id": node, "host": host, "port": port, "error_code": 0, "error_message": None}
+
+
+async def _coordinator_node(call: Call, kind: int, key: str) -> int:
+    coordinators = call.broker.coordinators
+    if kind == _GROUP:
+        call.check(Operation.DESCRIBE, ResourceType.GROUP, key)
+        await coordinators.ensure(GROUP_OFFSETS)
+        return coordinators.of_group(key)
+    if kind == _TRANSACTION:
+        call.check(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+        await coordinators.ensure(TRANSACTION_STATE)
+        return coordinators.of_transaction(key)
+    if kind != _SHARE or call.version < _SHARE_FROM:
+        known = "0 (group), 1 (transaction) or, from version 6, 2 (share partition)"
+        raise InvalidRequest(f"coordinator type {kind} is not supported; use {known}")
+    call.check_cluster(Operation.CLUSTER_ACTION)
+    share_key = read_share_key(key)
+    await coordinators.ensure(SHARE_STATE)
+    return coordinators.of_share(share_key)
 
 
 async def describe_log_dirs(

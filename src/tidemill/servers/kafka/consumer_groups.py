@@ -65,7 +65,7 @@ async def consumer_group_heartbeat(
     if answer.assigned is not None:
         topics = [
             call.part("TopicPartitions", topic_id=topic_id, partitions=tuple(indexes))
-            async for topic_id, indexes in call.in_slices(await _by_topic(call, answer.assigned))
+            async for topic_id, indexes in call.in_slices(await by_topic(call, answer.assigned))
         ]
         assignment = call.part("Assignment", topic_partitions=tuple(topics))
     return call.response(
@@ -88,7 +88,8 @@ def _view(call: Call) -> TopicView | None:
     return TopicView(authorizer.rights_key(principal, host), allows)
 
 
-async def _by_topic(call: Call, partitions: Partitions) -> Iterable[tuple[UUID, list[int]]]:
+async def by_topic(call: Call, partitions: Partitions) -> Iterable[tuple[UUID, list[int]]]:
+    """The partitions of each topic, in order."""
     ordered = sorted(partitions) if len(partitions) <= LOOP_ITEMS_MAX else await call.in_worker(sorted, partitions)
     topics: dict[UUID, list[int]] = {}
     async for topic_id, index in call.in_slices(ordered):
@@ -156,16 +157,17 @@ async def _member(call: Call, member: DescribedConsumer) -> Any:
         client_host=about.client_host,
         subscribed_topic_names=about.topic_names,
         subscribed_topic_regex=about.topic_regex,
-        assignment=await _assignment(call, member.assigned),
-        target_assignment=await _assignment(call, member.target),
+        assignment=await assignment_of(call, member.assigned),
+        target_assignment=await assignment_of(call, member.target),
         member_type=_CONSUMER_MEMBER if about.classic is None else _CLASSIC_MEMBER,
     )
 
 
-async def _assignment(call: Call, partitions: Partitions) -> Any:
+async def assignment_of(call: Call, partitions: Partitions) -> Any:
+    """An assignment with the names of its topics; deleted topics are left out."""
     topics = [
         call.part("TopicPartitions", topic_id=topic_id, topic_name=topic.name, partitions=tuple(indexes))
-        async for topic_id, indexes in call.in_slices(await _by_topic(call, partitions))
+        async for topic_id, indexes in call.in_slices(await by_topic(call, partitions))
         if (topic := call.broker.view.topic_by_id(topic_id)) is not None
     ]
     return call.part("Assignment", topic_partitions=tuple(topics))

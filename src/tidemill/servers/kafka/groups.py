@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from tidemill.groups.core.descriptions import DescribedGroup
+from tidemill.groups.core.entries import NO_PARTITIONS, Partitions
 from tidemill.groups.core.messages import JoinAnswer, JoinRequest, Leaver, Left, SyncRequest
 from tidemill.groups.core.shard import group_filter
 from tidemill.model.errors import GroupAuthorizationFailed, GroupIdNotFound, TidemillError, UnknownMemberId
@@ -228,9 +229,19 @@ async def delete_groups(call: Call["DeleteGroupsResponse"], request: "DeleteGrou
         failure: TidemillError | None = None
         try:
             call.check(Operation.DELETE, ResourceType.GROUP, group_id)
+            if call.broker.groups.is_share_group(group_id):
+                await _delete_share_state(call, group_id)
             await call.broker.groups.delete(group_id)
             call.changed("group_deleted", group=group_id)
         except TidemillError as error:
             failure = error
         results.append(call.part("DeletableGroupResult", group_id=group_id, error_code=error_code(failure)))
     return call.response(results=tuple(results))
+
+
+async def _delete_share_state(call: Call, group_id: str) -> None:
+    async def delete(partitions: Partitions) -> Partitions:
+        await call.broker.share_states.remove(group_id, partitions)
+        return NO_PARTITIONS
+
+    await call.broker.groups.change_share_state(group_id, delete)

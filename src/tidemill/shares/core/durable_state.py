@@ -4,14 +4,17 @@ The leader of the partition reads it when it takes over, and writes what changes
 that a leader that was replaced cannot write, and the state epoch, which grows when an operator resets the offsets.
 """
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from tidemill.model.errors import FencedLeaderEpoch, FencedStateEpoch
+from tidemill.model.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from tidemill.shares.core.record_ranges import DeliveryState, RecordRange, RecordRanges
 from tidemill.shares.core.share_partition import StateBatch
 
+ID_CHARS = 22
+"""The length of a topic id in base 64."""
 NO_START = -1
 """The group has not begun to read the partition: its leader decides where."""
 
@@ -26,7 +29,26 @@ class ShareKey(NamedTuple):
     @property
     def text(self) -> str:
         """The key that selects the coordinator, in Kafka's form."""
-        return f"{self.group_id}:{self.topic_id}:{self.partition}"
+        topic_id = urlsafe_b64encode(self.topic_id.bytes).decode().rstrip("=")
+        return f"{self.group_id}:{topic_id}:{self.partition}"
+
+
+def read_share_key(text: str) -> ShareKey:
+    """The share partition of a key in Kafka's form. Raises InvalidRequest."""
+    parts = text.rsplit(":", 2)
+    try:
+        group_id, topic_id, partition = parts
+        found = ShareKey(group_id, _uuid(topic_id), int(partition))
+    except ValueError:
+        raise InvalidRequest(f"{text[:80]!r} is not a key of a share partition; use group:topicId:partition") from None
+    if not group_id or found.partition < 0:
+        raise InvalidRequest(f"{text[:80]!r} is not a key of a share partition; use group:topicId:partition")
+    return found
+
+
+def _uuid(text: str) -> UUID:
+    """An id in Kafka's base 64, or in hexadecimal digits."""
+    return UUID(bytes=urlsafe_b64decode(text + "==")) if len(text) == ID_CHARS else UUID(text)
 
 
 class StateWrite(NamedTuple):

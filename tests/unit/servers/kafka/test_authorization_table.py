@@ -31,6 +31,7 @@ from tests.support.waiting import eventually_async
 from tidemill.security.core.resources import Operation as Op
 from tidemill.servers.kafka.api_table import standard_table
 from tidemill.servers.kafka.authorization_table import AUTHORIZATION
+from tidemill.shares.core.durable_state import ShareKey
 
 TOPIC, GROUP, CLUSTER, TRANSACTION = 29, 30, 31, 53
 _SECOND = timedelta(seconds=1)
@@ -147,6 +148,20 @@ def _join(at: GuardedServer) -> dict[str, Any]:
     protocols = (at.part(11, 5, "JoinGroupRequestProtocol", name="range", metadata=b""),)
     times = {"session_timeout": 10 * _SECOND, "rebalance_timeout": 10 * _SECOND}
     return {"group_id": "g", "member_id": "", "protocol_type": "consumer", "protocols": protocols, **times}
+
+
+def _share_key(at: GuardedServer) -> dict[str, Any]:
+    return {"coordinator_keys": (ShareKey("g", at.topic_id, 0).text,), "key_type": 2}
+
+
+def _share_fetch(at: GuardedServer) -> dict[str, Any]:
+    topics = _nested(78, 2, "FetchTopic", "FetchPartition", {"partition_index": 0})(at)["topics"]
+    limits = {"max_wait": timedelta(0), "max_records": 1, "batch_size": 1}
+    return {"group_id": "g", "member_id": "m", "share_session_epoch": 0, "topics": topics, **limits}
+
+
+def _share_acknowledge(_: GuardedServer) -> dict[str, Any]:
+    return {"group_id": "g", "member_id": "m", "share_session_epoch": 1, "topics": ()}
 
 
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m"}
@@ -368,6 +383,17 @@ CASES = [
         {TOPIC},
         (on_topic(Op.DESCRIBE),),
     ),
+    ApiCase(10, 6, _share_key, {CLUSTER}, (on_cluster(Op.CLUSTER_ACTION),), "share partition"),
+    ApiCase(
+        76,
+        1,
+        lambda _: {"group_id": "shared", "member_id": "m", "subscribed_topic_names": ("orders",)},
+        {GROUP},
+        (on_group(Op.READ, "shared"), on_topic(Op.DESCRIBE)),
+    ),
+    ApiCase(77, 1, lambda _: {"group_ids": ("g",)}, {GROUP}, (on_group(Op.DESCRIBE),)),
+    ApiCase(78, 2, _share_fetch, {GROUP}, (on_group(Op.READ), on_topic(Op.READ))),
+    ApiCase(79, 2, _share_acknowledge, {GROUP}, (on_group(Op.READ),)),
 ]
 
 
@@ -527,6 +553,18 @@ async def test_a_described_group_must_have_no_topics_of_others(tmp_path: Path) -
         assert (reported.groups[0].error_code, reported.groups[0].members) == (TOPIC, ())
 
 
+async def test_a_described_share_group_must_have_no_topics_of_others(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as at:
+        member = {"group_id": "shared", "member_id": "m", "subscribed_topic_names": ("orders",)}
+        at.grant(on_group(Op.READ, "shared"), on_topic(Op.DESCRIBE))
+        assert (await at.ask(76, 1, **member)).error_code == 0
+        reported = await at.ask(77, 1, group_ids=("shared",))
+        assert (reported.groups[0].error_code, reported.groups[0].group_state) == (0, "Stable")
+        at.grant(on_group(Op.READ, "shared"))
+        reported = await at.ask(77, 1, group_ids=("shared",))
+        assert (reported.groups[0].error_code, reported.groups[0].members) == (TOPIC, ())
+
+
 async def test_topics_of_a_transaction_are_shown_to_users_that_may_describe_them(tmp_path: Path) -> None:
     async with guarded_server(tmp_path) as at:
         at.grant(WRITE_TRANSACTION, on_topic(Op.WRITE))
@@ -571,6 +609,28 @@ async def test_one_topic_of_a_request_does_not_refuse_the_others(tmp_path: Path)
             "orders": 0,
             "other": TOPIC,
         }
+
+
+async def test_acknowledging_needs_the_right_to_read_the_topic(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as at:
+        at.grant(on_group(Op.READ), on_topic(Op.READ))
+        await at.ask(78, 2, **_share_fetch(at))
+        at.grant(on_group(Op.READ))
+        batch_of = at.part(79, 2, "AcknowledgementBatch", first_offset=0, last_offset=0, acknowledge_types=(1,))
+        part = {"partition_index": 0, "acknowledgement_batches": (batch_of,)}
+        topics = _nested(79, 2, "AcknowledgeTopic", "AcknowledgePartition", part)(at)["topics"]
+        reported = await at.ask(79, 2, group_id="g", member_id="m", share_session_epoch=1, topics=topics)
+        assert reported.responses[0].partitions[0].error_code == TOPIC
+
+
+async def test_share_state_is_for_brokers(tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as at:
+        at.grant(on_cluster(Op.ALL), on_group(Op.ALL), on_topic(Op.ALL))
+        for key, kind in ((83, "Initialize"), (84, "Read"), (85, "Write"), (86, "Delete"), (87, "ReadState")):
+            name = f"{kind}StateData" if key != 87 else "ReadStateSummaryData"
+            topics = _nested(key, 0, name, "PartitionData", {"partition": 0})(at)["topics"]
+            reported = await at.ask(key, 0, group_id="g", topics=topics)
+            assert codes(reported) == {CLUSTER}
 
 
 async def test_login_and_versions_need_no_rights(tmp_path: Path) -> None:
