@@ -54,9 +54,9 @@ AUDITED = {
 """What the audit log says after a change, by API."""
 AUDITED_IN_CLUSTERS = {31, 43, 45, 51, 64}
 """Deleted ACLs, elections, moves, users, lost brokers: tests/integration/console/test_every_broker.py has them."""
-READING = {1, 2, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 65, 66, 69, 75}
+READING = {1, 2, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75, 77, 84, 87}
 LOGIN = {17, 36}
-TRAFFIC = {0, 8, 11, 12, 13, 14, 22, 24, 25, 26, 27, 28, 68}
+TRAFFIC = {0, 8, 11, 12, 13, 14, 22, 24, 25, 26, 27, 28, 68, 76, 78, 79, 83, 85, 86}
 """Producers, consumers and brokers at work: too many changes for a log, as in Kafka."""
 CHANGED: set[tuple[int, str]] = set()
 
