@@ -42,6 +42,8 @@ class Report:
     transactions: int = 0
     timers: int = 0
     """Messages of a timeline that were acknowledged."""
+    timer_calls: Counter[str] = field(default_factory=Counter)
+    """Other calls to the timeline that were acknowledged, by kind."""
     problems: dict[str, list[str]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
     failovers: list[float] = field(default_factory=list)
@@ -54,7 +56,7 @@ class Report:
         reported = [
             f"acknowledged {self.acknowledged}, lost {lost}, duplicated {twice} in {self.seconds:.0f} s",
             f"copied {self.copied} in {self.transactions} transactions",
-            f"timers {self.timers}",
+            f"timers {self.timers}; {', '.join(f'{kind} {count}' for kind, count in sorted(self.timer_calls.items()))}",
             f"{sum(self.faults.values())} faults: {faults}",
             f"longest stall of a partition {self.longest_stall:.1f} s",
         ]
@@ -99,6 +101,7 @@ def run(seed: int, *, minutes: float = 0.0, faults: Sequence[str] = (), logs: Pa
         report.copied = sum(map(len, workload.history.copies.values()))
         report.transactions = copiers.transactions
         report.timers = len(timers.acknowledged)
+        report.timer_calls = timers.counts
         report.problems = workload.history.problems() | timer_problems
         if stuck:
             report.problems["consumers do not end"] = stuck

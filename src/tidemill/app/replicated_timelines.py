@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tidemill.app.data_directory import TIMELINES
 from tidemill.broker.broker import BrokerNode
-from tidemill.broker.timeline_journal_metrics import journal_readings
+from tidemill.broker.timeline_journal_metrics import journal_readings, move_readings
 from tidemill.coordinator.timeline_journal import TimelineJournal
 from tidemill.model.errors import InvalidConfig
 from tidemill.model.topics import WAITING
@@ -81,6 +81,7 @@ async def open_replicated(settings: Settings, broker: BrokerNode) -> ReplicatedT
     if has_file:
         mover = _make_mover(settings.data_dir / TIMELINES, store, broker)
         broker.move_notes = lambda: mover.notes
+        broker.metrics.sources.append(move_readings(lambda: mover.left))
         store.attach(broker.supervisor.keep(MOVE, mover.run))
     return store
 

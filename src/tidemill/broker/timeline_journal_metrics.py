@@ -3,7 +3,7 @@
 The label is the number of the partition. Their number is that of the internal topic, so there are few.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tidemill.model.metrics import CounterReading, Gauge, HistogramReading, MetricReading
 from tidemill.timelines.replicated.partition import TimelinePartition
@@ -18,6 +18,19 @@ def journal_readings(partitions: Callable[[], Sequence[TimelinePartition]]) -> C
             state = each.state
             if state is not None:
                 yield from _of_replica(state)
+
+    return read
+
+
+def move_readings(left: Callable[[], Mapping[str, int]]) -> Callable[[], Iterator[MetricReading]]:
+    """The messages that still move from a file of this broker; in all timelines together."""
+
+    def read() -> Iterator[MetricReading]:
+        yield Gauge(
+            "tidemill_timeline_messages_to_move",
+            "Messages of this broker's timeline file that still move to the replicated timelines.",
+            sum(left().values()),
+        )
 
     return read
 

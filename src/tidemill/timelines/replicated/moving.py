@@ -13,6 +13,7 @@ and the move looks again. Only a file whose timelines have all moved gets anothe
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import structlog
@@ -35,6 +36,8 @@ from tidemill.timelines.replicated.interface import Adopted
 PAGE_MESSAGES = 500
 PAGE_BYTES = 4 * 1024 * 1024
 RETRY_S = 5.0
+FAILURES_MAX = 3
+"""After so many failures in a row the operator is asked to look at the reason."""
 NAMED_MAX = 5
 """The most ids in one problem."""
 LOGGED_MESSAGES = 50_000
@@ -45,6 +48,8 @@ log = structlog.get_logger(__name__)
 
 class MovedFile(Protocol):
     """The file that the messages leave."""
+
+    path: Path
 
     async def open(self) -> None:
         """Open the file."""
@@ -128,6 +133,9 @@ class TimelineMover:
         """The messages that each timeline still has in the file."""
         self.problems: tuple[str, ...] = ()
         """Why some timelines do not move."""
+        self._clashing: dict[str, list[TimedMessage]] = {}
+        """Messages whose ids were in use: they are looked at first, before a whole timeline is read again."""
+        self._failures = 0
 
     @property
     def notes(self) -> list[str]:
@@ -160,7 +168,8 @@ class TimelineMover:
         try:
             timelines = [one for one in await self._file.timelines() if _is_moved(one)]
             for one in timelines:
-                self.left[one.name] = await self._file.count(one, await self._file.progress(one))
+                if one.name not in self.left:
+                    self.left[one.name] = await self._file.count(one, await self._file.progress(one))
             for one in timelines:
                 problem = await self._problem(one)
                 if problem:
@@ -169,7 +178,11 @@ class TimelineMover:
                     problems.append(_clash(one.name, taken))
         except (TidemillError, OSError) as error:  # the partitions of the journal may move, or have no leader yet
             log.info("timelines_move_waits", error=str(error))
+            self._failures += 1
+            if self._failures >= FAILURES_MAX:
+                self._report([f"the timelines of {self._file.path} wait with their move: {error}"])
             return False
+        self._failures = 0
         if problems and tuple(problems) != self.problems:
             for each in problems:
                 log.error("timeline_not_moved", reason=each)
@@ -196,22 +209,28 @@ class TimelineMover:
                 await self._store.govern(Create(name, settings))
                 await self._store.govern(MakeReady(name))
         except TimelineError as error:
-            if getattr(error, "retriable", False):
+            if error.retriable:
                 raise
             return f"timeline {name!r} cannot be created in the cluster: {error}"
         return _clash(name, await self._taken(timeline))
 
     async def _taken(self, timeline: TimelineInfo) -> Sequence[str]:
         """Some ids of messages that have not moved, and that other messages in the cluster have."""
-        source = await self._file.identity()
+        name = timeline.name
+        source = self._source(await self._file.identity(), timeline)
+        bare = self._clashing.pop(name, [])
         after_seq = await self._file.progress(timeline)
-        while page := await self._next(timeline, after_seq):
-            bare = [one._replace(key=None, body=b"", size=0) for one in page]
-            found = await self._store.adopt(timeline.name, self._source(source, timeline), bare, only_check=True)
+        while True:
+            found = await self._store.adopt(name, source, bare, only_check=True)
             if found.taken:
+                taken = set(found.taken)
+                self._clashing[name] = [one for one in bare if one.id in taken]
                 return found.taken
+            page = await self._next(timeline, after_seq)
+            if not page:
+                return ()
             after_seq = page[-1].seq
-        return ()
+            bare = [one._replace(key=None, body=b"", size=0) for one in page]
 
     async def _move(self, timeline: TimelineInfo) -> Sequence[str]:
         """Move the messages of a timeline; ids that were taken since the check, or none."""

@@ -6,6 +6,7 @@ from tidemill.timelines.core.errors import StoreCorrupt
 from tidemill.timelines.core.frames import pack, unpack
 from tidemill.timelines.core.journal_codec import decode_entry, encode_entry
 from tidemill.timelines.core.journal_entries import (
+    AdoptedMessages,
     DoneCommands,
     GrantedClaims,
     JournalEntry,
@@ -38,6 +39,8 @@ ENTRIES: list[JournalEntry] = [
     KeptTimeline(LINE),
     PurgedMessages("line", 5, is_last=True),
     RestatedCatalogue([LINE], 12, 3),
+    AdoptedMessages("file/line", 7, "line", [TimedMessage(4, "a", 9, 2, 7, "", None, 3, 5, 2, 3, None, b"abc")]),
+    AdoptedMessages("file/line", 7, "", []),
     RestatedMessages("line", [TimedMessage(4, "a", 9, 2, 7, "g", "w", 3, 5, 2, 3, b"k", b"abc")]),
 ]
 

@@ -175,6 +175,21 @@ async def test_a_move_that_may_not_begin_leaves_the_file_as_it_was(world: Journa
     await local.close()
 
 
+async def test_a_store_that_does_not_answer_is_reported_and_the_move_continues_later(
+    world: JournalWorld, tmp_path: Path
+) -> None:
+    path = tmp_path / "timelines.db"
+    await write_file(path, [f"m{number}" for number in range(20)])
+    world.stores[1]._wait_s = 0.05
+    world.cut.add(2)
+    move = Move(world, path)
+    await move.has_problem("wait with their move")
+    world.cut.clear()
+    await move.end()
+    assert move.problems == []
+    assert len(await all_of(world)) == 20
+
+
 async def test_a_file_that_has_begun_to_move_is_not_delivered_from_again(world: JournalWorld, tmp_path: Path) -> None:
     path = tmp_path / "timelines.db"
     await write_file(path, ["one"])
