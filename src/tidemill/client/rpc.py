@@ -28,6 +28,9 @@ from tidemill.client.login_channel import LoginChannel
 
 CONNECT_TIMEOUT_MS = 3_000
 ERROR_KEY = "tidemill-error"
+RETRY_AFTER_KEY = "tidemill-retry-after-ms"
+RETRY_AFTER_MS_MAX = 60_000
+"""No client waits for longer, whatever a server asks for."""
 BACKOFF_MS_FIRST = 20
 BACKOFF_MS_MAX = 1_000
 MESSAGE_BYTES_MAX = 65 * 1024 * 1024
@@ -139,6 +142,14 @@ def no_answer_text(error: grpc.aio.AioRpcError, address: str) -> str:
     if "ocket closed" in details:
         return f"the server at {address} closes the connection; if it uses TLS, set security.protocol=SASL_SSL or SSL"
     return f"no broker answers at {address}; start one with: tidemill serve"
+
+
+def retry_after_ms(error: grpc.aio.AioRpcError) -> int:
+    """Return for how long the broker asks the client to wait before the next call."""
+    for key, value in error.trailing_metadata() or ():
+        if key == RETRY_AFTER_KEY and str(value).isdecimal():
+            return min(int(value), RETRY_AFTER_MS_MAX)
+    return 0
 
 
 def error_name(error: grpc.aio.AioRpcError) -> str | None:

@@ -18,6 +18,8 @@ class TidemillError(Exception):
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
     closes_connection: ClassVar[bool] = False
+    retry_after_ms: int = 0
+    """For how long the client has to wait before it tries again."""
 
     def __init_subclass__(
         cls, *, code: int | None = None, retriable: bool | None = None, closes_connection: bool | None = None

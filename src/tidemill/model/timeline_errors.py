@@ -102,6 +102,10 @@ class ConsumerReplaced(TimelineError):
     """Another consumer with the same id has replaced this one."""
 
 
+class ProducerThrottled(TimelineError, code=89, retriable=True):
+    """Most requests of this producer fail, so it has to wait; correct them, and try again later."""
+
+
 class ClockInDoubt(TimelineError, code=56, retriable=True):
     """The broker's clock is in doubt, and the request needs the time of day; run: tidemill cluster clock"""
 

@@ -32,12 +32,14 @@ from tidemill.client.rpc import (
     error_name,
     no_answer_text,
     open_channel,
+    retry_after_ms,
     split_addresses,
     was_cancelled,
 )
 from tidemill.model.errors import RequestTimedOut, TidemillError
 from tidemill.model.timeline_errors import (
     BatchTooLarge,
+    ProducerThrottled,
     TimelineAuthorizationFailed,
     TimelineError,
     TimelineLoginFailed,
@@ -152,7 +154,9 @@ class TimelineConnection:
 
     def typed(self, error: grpc.aio.AioRpcError) -> TidemillError:
         """Return the error as the broker raised it; if no broker ever answered, with all addresses that were tried."""
-        return typed(error, self.address if self.contact.made else ", ".join(self._given))
+        failure = typed(error, self.address if self.contact.made else ", ".join(self._given))
+        failure.retry_after_ms = retry_after_ms(error)
+        return failure
 
     async def call(self, method: str, request: Any, *, metadata: Metadata = ()) -> Any:
         """Call, and retry while the broker is unreachable, up to the deadline."""
@@ -173,13 +177,14 @@ class TimelineConnection:
             else:
                 self.contact.made = True
                 return reply
-            if not isinstance(failure, Unreachable):
+            if not isinstance(failure, Unreachable | ProducerThrottled):
                 self.contact.made = True
                 raise failure
-            pause = self.pause_s(attempt)
+            pause = max(self.pause_s(attempt), failure.retry_after_ms / 1_000)
             if time.monotonic() + pause >= ends or self.contact.is_hopeless(began):
                 raise failure
-            await self.switch_address(address)
+            if isinstance(failure, Unreachable):
+                await self.switch_address(address)
             await asyncio.sleep(pause)
             attempt += 1
 

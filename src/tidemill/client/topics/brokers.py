@@ -26,6 +26,7 @@ from tidemill.client.rpc import (
     error_name,
     no_answer_text,
     open_channel,
+    retry_after_ms,
     split_addresses,
     was_cancelled,
 )
@@ -97,7 +98,7 @@ class Brokers:
             try:
                 return await self.call_at(self.address, method, request, timeout_ms=left_ms)
             except TidemillError as error:
-                pause_s = backoff_ms(attempt) / 1_000
+                pause_s = max(backoff_ms(attempt), error.retry_after_ms) / 1_000
                 if not error.retriable or time.monotonic() + pause_s >= ends or self.contact.is_hopeless(began):
                     raise
             await asyncio.sleep(pause_s)
@@ -110,6 +111,7 @@ class Brokers:
             reply = await getattr(stub, method)(request, timeout=timeout_ms / 1_000)
         except grpc.aio.AioRpcError as error:
             failure = _typed(error, address if self.contact.made else ", ".join(self._given))
+            failure.retry_after_ms = retry_after_ms(error)
         except asyncio.CancelledError:
             if was_cancelled():
                 raise

@@ -299,7 +299,7 @@ class AsyncTopicProducer:
                 offset = base_offset + place if base_offset >= 0 else -1
                 self._resolve(entry.ticket, Delivery(self.topic, batch.partition, offset))
         elif failure.retriable and _now_ms() - batch.since_ms < self._limits.delivery_timeout_ms:
-            self._buffer.again(batch, _now_ms() + backoff_ms(batch.attempts - 1))
+            self._buffer.again(batch, _now_ms() + max(backoff_ms(batch.attempts - 1), failure.retry_after_ms))
         else:
             self._buffer.broken(batch)
             for entry in batch.entries:

@@ -7,6 +7,22 @@ failure until its share of failures is low again, so producers without failures 
 
 from collections import OrderedDict
 
+from tidemill.model import timeline_errors
+from tidemill.model.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    InvalidTopic,
+    MessageTooLarge,
+    RecordListTooLarge,
+    TidemillError,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedCompressionType,
+)
+
 FAILING_REQUESTS_MIN = 20
 """The share of failures is not known before so many requests."""
 REMEMBERED_REQUESTS_MAX = 64
@@ -15,6 +31,28 @@ FAILING_PRODUCERS_MAX = 1000
 FORGOTTEN_AFTER_S = 60.0
 DELAY_S = 1.0
 CLIENT_ID_CHARS_MAX = 256
+OWN_ERRORS: tuple[type[TidemillError], ...] = (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    InvalidTopic,
+    MessageTooLarge,
+    RecordListTooLarge,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedCompressionType,
+    timeline_errors.BadDueTime,
+    timeline_errors.BadHandshake,
+    timeline_errors.BadMessageId,
+    timeline_errors.BadTimelineName,
+    timeline_errors.BatchTooLarge,
+    timeline_errors.BodyTooLarge,
+    timeline_errors.UnknownSession,
+    timeline_errors.UnknownTimeline,
+)
+"""Errors of the client itself. A missing topic is not one: this broker may not know a new topic yet."""
 _PERCENT = 100
 _NEVER = 100
 
@@ -24,12 +62,13 @@ ProducerKey = tuple[str, str]
 class ProducerOutcomes:
     """The recent requests of one producer."""
 
-    __slots__ = ("failed", "last_s", "total")
+    __slots__ = ("failed", "last_s", "total", "waits_until_s")
 
     def __init__(self) -> None:
         self.failed = 0
         self.total = 0
         self.last_s = 0.0
+        self.waits_until_s = 0.0
 
 
 class FailingProducers:
@@ -72,7 +111,13 @@ class FailingProducers:
         if not has_failed or not self._is_failing(outcomes):
             return 0.0
         self.throttled += 1
+        outcomes.waits_until_s = now_s + DELAY_S
         return DELAY_S
+
+    def delay(self, user: str, client_id: str, now_s: float) -> float:
+        """The seconds for which the producer must wait still; for servers that cannot delay a whole connection."""
+        outcomes = self._known.get((user, client_id[:CLIENT_ID_CHARS_MAX]))
+        return 0.0 if outcomes is None else max(0.0, outcomes.waits_until_s - now_s)
 
     def _is_failing(self, outcomes: ProducerOutcomes) -> bool:
         if outcomes.total < FAILING_REQUESTS_MIN:

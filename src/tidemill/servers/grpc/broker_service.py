@@ -12,14 +12,23 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.broker.metrics import PRODUCE
 from tidemill.broker.topics import UNSET
 from tidemill.cluster.core.image import PartitionInfo, Topic
-from tidemill.model.errors import InvalidRecord, InvalidRequest, InvalidTimestamp, TidemillError, by_name
+from tidemill.model.errors import (
+    InvalidRecord,
+    InvalidRequest,
+    InvalidTimestamp,
+    ThrottlingQuotaExceeded,
+    TidemillError,
+    by_name,
+)
 from tidemill.model.topics import refuse_internal
 from tidemill.records.build import NewRecord, build_batch
+from tidemill.security.core.failing_producers import OWN_ERRORS
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.grpc import group_members
 from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.error_status import answered, meaning
 from tidemill.servers.grpc.partition_reads import ANSWER_BYTES_MAX, ReadPosition, read_partitions
+from tidemill.servers.grpc.producer_throttle import ProducerThrottle
 from tidemill.servers.grpc.routing import Peer, Routes
 from tidemill.timelines.core.timeline import resource_of
 from tidemill.wire.grpc import broker_pb2 as wire
@@ -49,6 +58,7 @@ class BrokerService(generated.BrokerServiceServicer):
     def __init__(self, broker: BrokerNode, routes: Routes) -> None:
         self._broker = broker
         self._routes = routes
+        self._throttle = ProducerThrottle(broker.security.failing_producers, ThrottlingQuotaExceeded)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -144,7 +154,9 @@ class BrokerService(generated.BrokerServiceServicer):
 
     async def Produce(self, request: wire.ProduceRequest, call: GrpcCall) -> wire.ProduceReply:  # noqa: N802
         """Store batches. Each partition has its own outcome."""
-        return await answered(call, lambda: self._produce(request, call))
+        return await answered(
+            call, lambda: self._throttle.watched(call, lambda: self._produce(request, call), _all_failed)
+        )
 
     async def _produce(self, request: wire.ProduceRequest, call: GrpcCall) -> wire.ProduceReply:
         call.rights.check_topic(Operation.WRITE, request.topic)
@@ -491,6 +503,11 @@ def _partition(info: PartitionInfo) -> wire.PartitionInfo:
         replicas=info.replicas,
         in_sync=info.isr,
     )
+
+
+def _all_failed(reply: wire.ProduceReply) -> bool:
+    """Whether nothing was stored, by the client's own fault."""
+    return bool(reply.outcomes) and all(issubclass(by_name(one.error), OWN_ERRORS) for one in reply.outcomes)
 
 
 def _host(call: GrpcCall) -> str:

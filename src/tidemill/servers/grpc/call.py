@@ -14,6 +14,7 @@ from tidemill.tracing.core.trace_context import TRACEPARENT, TraceContext, parse
 SERVER_NAME = "grpc"
 ERROR_KEY = "tidemill-error"
 """The trailing metadata with the class of the error."""
+RETRY_AFTER_KEY = "tidemill-retry-after-ms"
 
 
 class Caller(NamedTuple):

@@ -9,7 +9,7 @@ import structlog
 from tidemill.model import errors as streams
 from tidemill.model import timeline_errors as timelines
 from tidemill.model.errors import InvalidRequest, TidemillError
-from tidemill.servers.grpc.call import ERROR_KEY
+from tidemill.servers.grpc.call import ERROR_KEY, RETRY_AFTER_KEY
 
 UNEXPECTED = "unexpected error in the broker; see its log"
 STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
@@ -23,12 +23,14 @@ STATUSES: dict[type[TidemillError], grpc.StatusCode] = {
     timelines.NotOwner: grpc.StatusCode.PERMISSION_DENIED,
     timelines.UnknownSession: grpc.StatusCode.FAILED_PRECONDITION,
     timelines.ConsumerReplaced: grpc.StatusCode.ABORTED,
+    timelines.ProducerThrottled: grpc.StatusCode.RESOURCE_EXHAUSTED,
     timelines.StoreUnavailable: grpc.StatusCode.UNAVAILABLE,
     timelines.StoreCorrupt: grpc.StatusCode.DATA_LOSS,
     streams.UnknownTopicOrPartition: grpc.StatusCode.NOT_FOUND,
     streams.TopicAlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     streams.OffsetOutOfRange: grpc.StatusCode.OUT_OF_RANGE,
     streams.UnreadableBatch: grpc.StatusCode.DATA_LOSS,
+    streams.ThrottlingQuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     streams.UnknownMemberId: grpc.StatusCode.ABORTED,
     streams.FencedMemberEpoch: grpc.StatusCode.ABORTED,
     streams.StaleMemberEpoch: grpc.StatusCode.ABORTED,
@@ -65,7 +67,10 @@ def meaning(field: str, number: Number, meanings: Mapping[Number, T]) -> T:
 
 async def refuse(context: Any, error: TidemillError) -> None:
     """End the call with the error."""
-    await context.abort(status_of(error), str(error), ((ERROR_KEY, known_class(error).__name__),))
+    metadata = [(ERROR_KEY, known_class(error).__name__)]
+    if error.retry_after_ms:
+        metadata.append((RETRY_AFTER_KEY, str(error.retry_after_ms)))
+    await context.abort(status_of(error), str(error), tuple(metadata))
 
 
 async def answered(context: Any, call: Callable[[], Awaitable[T]]) -> T:

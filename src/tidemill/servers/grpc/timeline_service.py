@@ -12,12 +12,13 @@ from typing import TypeVar
 
 from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import TidemillError
-from tidemill.model.timeline_errors import BadDueTime, BatchTooLarge
+from tidemill.model.timeline_errors import BadDueTime, BatchTooLarge, ProducerThrottled
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.channel_counts import CONSUMER, PRODUCER, ChannelCounts
 from tidemill.servers.grpc.client_sessions import CONSUMES, ClientSession, ClientSessions
 from tidemill.servers.grpc.error_status import answered, meaning, refuse
+from tidemill.servers.grpc.producer_throttle import ProducerThrottle
 from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
 from tidemill.timelines.core.lease import CommandOutcome, error_of
@@ -57,12 +58,15 @@ class TimelineService(generated.TimelineServiceServicer):
         self._broker = broker
         self._dispatcher = dispatcher
         self._tracer = None if broker.tracer is None else broker.tracer.timelines
+        self._throttle = ProducerThrottle(broker.security.failing_producers, ProducerThrottled)
         self._sessions = ClientSessions(lambda: secrets.token_hex(16))
         self._counts = ChannelCounts(broker.metrics)
         broker.metrics.sources.append(self._counts.readings(self._sessions.producers))
 
     async def Handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:  # noqa: N802
         """Open a session for a producer or a consumer."""
+        if request.role == wire.ROLE_PRODUCER:
+            return await answered(call, lambda: self._throttle.watched(call, lambda: self._handshake(request, call)))
         return await answered(call, lambda: self._handshake(request, call))
 
     async def _handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:
@@ -164,7 +168,9 @@ class TimelineService(generated.TimelineServiceServicer):
 
     async def Schedule(self, request: wire.ScheduleRequest, call: GrpcCall) -> wire.ScheduleReply:  # noqa: N802
         """Schedule messages."""
-        return await self._of_producer(call, lambda: self._schedule(request, call))
+        return await self._of_producer(
+            call, lambda: self._throttle.watched(call, lambda: self._schedule(request, call))
+        )
 
     async def _of_producer(self, call: GrpcCall, work: Callable[[], Awaitable[Reply]]) -> Reply:
         async def counted() -> Reply:

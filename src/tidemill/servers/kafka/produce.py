@@ -16,26 +16,19 @@ import structlog
 from tidemill.broker.metrics import PRODUCE
 from tidemill.model.errors import (
     ConcurrentTransactions,
-    CorruptMessage,
     InvalidRecord,
     InvalidRequiredAcks,
-    InvalidTimestamp,
-    InvalidTopic,
     InvalidTxnState,
-    MessageTooLarge,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     ProtocolViolation,
-    RecordListTooLarge,
     TidemillError,
-    TopicAuthorizationFailed,
     TransactionAbortable,
-    TransactionalIdAuthorizationFailed,
     UnknownTopicId,
-    UnsupportedCompressionType,
 )
 from tidemill.model.topics import PIPELINES, WAITING, refuse_internal
 from tidemill.records.header import ATTRIBUTES_AT, COUNT_AT, HEADER_SIZE, PRODUCER_AT, TRANSACTIONAL_BIT
+from tidemill.security.core.failing_producers import OWN_ERRORS
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Buffers, Call, error_code, error_message
 from tidemill.servers.kafka.error_counts import count_error, error_class
@@ -48,19 +41,6 @@ from tidemill.wire.kafka.produce import ProduceOutcome, ProducePartition, Produc
 
 APPENDS_AT_ONCE = 100
 """Concurrent appends of a large request."""
-OWN_ERRORS = (
-    CorruptMessage,
-    InvalidRecord,
-    InvalidRequiredAcks,
-    InvalidTimestamp,
-    InvalidTopic,
-    MessageTooLarge,
-    RecordListTooLarge,
-    TopicAuthorizationFailed,
-    TransactionalIdAuthorizationFailed,
-    UnsupportedCompressionType,
-)
-"""Errors of the client itself. A missing topic is not one: this broker may not know a new topic yet."""
 _ABORTABLE_FROM = 11
 _IMPLICIT_FROM = 12
 _ATTRIBUTES = Struct(">h")
