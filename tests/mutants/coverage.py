@@ -33,7 +33,11 @@ class Coverage:
         """The tests that reach the statement of a mutation, or its scope if it has none."""
         if mutation.position:
             return self.reached.get(statement_key(module, mutation.scope, mutation.position), set())
-        return self._below(f"{module}::{mutation.scope}:" if mutation.scope else f"{module}::")
+        return self._below(f"{module}::{mutation.scope}:") if mutation.scope else self.tests_of_module(module)
+
+    def tests_of_module(self, module: PurePosixPath) -> set[str]:
+        """The tests that reach any function of a module."""
+        return self._below(f"{module}::")
 
     def is_imported(self, module: PurePosixPath, scope: str) -> bool:
         """Whether a function runs while modules are imported."""

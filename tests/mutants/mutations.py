@@ -40,6 +40,8 @@ LOGGERS = frozenset({"log", "logger"})
 """A removed log line is no fault that the tests of a package should find."""
 LAYOUT_KEYWORDS = frozenset({"indent"})
 """Arguments that only change the white space of a document, which its readers ignore."""
+TEXT_FUNCTIONS = frozenset({"__repr__", "__str__"})
+"""They make text for people who look for a fault."""
 STATEMENT_CHARACTERS_MAX = 120
 CONTEXT_CHARACTERS = 40
 """A longer statement is shown, and named, by so much on either side of the difference."""
@@ -111,6 +113,8 @@ class _Finder:
     def _statement(self, node: ast.stmt | ast.match_case, around: Surroundings) -> Iterator[Mutation]:
         inside = around.of(node)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        if isinstance(node, ast.FunctionDef) and node.name in TEXT_FUNCTIONS:
             return
         if isinstance(node, ast.stmt):
             for text in _statements(node, is_constructor=inside.function.endswith("__init__")):

@@ -23,6 +23,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 """The tests of a package that has more than `tests/unit/<package>`. The longest name counts."""
 
 KERNELS = "tidemill/records/arrow/compiled"
+CALLERS_OF_KERNELS = PurePosixPath("tidemill/records/arrow/numba_kernels.py")
 SHARED_BY_KERNELS = tuple(
     PurePosixPath(f"tidemill/records/{name}.py")
     for name in ("arrow/compiled/memory", "arrow/schema", "arrow/selection", "arrow/table", "header")

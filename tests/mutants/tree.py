@@ -18,7 +18,7 @@ from tests.mutants import warm
 from tests.mutants.coverage import Coverage, file_of
 from tests.mutants.forks import TIME_LIMIT_CODE, Request
 from tests.mutants.mutations import Mutation
-from tests.mutants.targets import Kernels, changed_kernels, files_of, is_own, package_tests
+from tests.mutants.targets import CALLERS_OF_KERNELS, Kernels, changed_kernels, files_of, is_own, package_tests
 from tests.mutants.warm import PASSED
 
 ROOT = Path(__file__).parents[2]
@@ -182,10 +182,13 @@ class MutantTree:
         Those that reach its module are first, because they find most.
         """
         coverage = self.coverage(package_tests(mutant.module))
-        everything = set(coverage.cpu_s)
-        own = {test for test in everything if file_of(test) in self._own_files(mutant)}
         near = coverage.tests_of(mutant.module, mutant.mutation)
-        stages = [near & own or own, near - own] + ([] if mutant.mutation.scope and near else [everything - near - own])
+        if changed_kernels(mutant.module, mutant.mutation.function) is not Kernels.NONE:
+            # In one run, because each run compiles the kernels that it needs.
+            return [self._in_order(mutant, near | coverage.tests_of_module(CALLERS_OF_KERNELS))]
+        own = {test for test in coverage.cpu_s if file_of(test) in self._own_files(mutant)}
+        others = set() if mutant.mutation.scope and near else set(coverage.cpu_s) - near - own
+        stages = [near & own or own, near - own, others]
         return [self._in_order(mutant, stage) for stage in stages if stage]
 
     def _in_order(self, mutant: Mutant, tests: set[str]) -> list[str]:

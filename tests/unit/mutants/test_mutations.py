@@ -64,6 +64,7 @@ def test_each_kind_of_mutation(before: str, after: list[str]) -> None:
         "def f():\n    return",
         "def f():\n    return None",
         "log.warning('read', count=n)",
+        "class A:\n    def __repr__(self):\n        return str(1 + 2)",
         "x = dumps(y, indent=1)",
         "x = list(zip(a, b, strict=True))",
         "import a",

@@ -267,3 +267,13 @@ def test_durations_have_a_base_after_a_jump_but_not_when_other_clocks_differ() -
     another.read(DoubtKind.STORAGE, "disk", DAY_MS)
     another.look()
     assert not another.doubt.has_base
+
+
+def test_half_of_the_other_brokers_confirm_nothing() -> None:
+    machine = Machine()
+    machine.look(jump_ms=30 * DAY_MS)
+    machine.read(DoubtKind.BROKERS, "broker 2", 0)
+    machine.read(DoubtKind.BROKERS, "broker 3", 0, trusted=False)
+    assert kinds(machine.look()) == [DoubtKind.JUMP]
+    machine.read(DoubtKind.BROKERS, "broker 4", 0)
+    assert machine.look().trusted

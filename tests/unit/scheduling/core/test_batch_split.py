@@ -159,3 +159,12 @@ def test_the_sequence_of_a_message_starts_again_at_0_after_the_largest() -> None
     plan = _plan(*[(("tidemill-delay-ms", b"1"),)] * 3, **_producer(2**31 - 2))
     assert isinstance(plan, BatchSplit)
     assert [one.id for one in plan.waiting] == ["3-42-1-2147483646", "3-42-1-2147483647", "3-42-1-0"]
+
+
+def test_a_record_of_no_idempotent_producer_waits_without_one() -> None:
+    plan = _plan((("tidemill-deliver-at", b"77"),))
+    assert isinstance(plan, BatchSplit)
+    [waiting] = plan.waiting
+    header = read_header(waiting.body, batch_split._PARTITION.size)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    assert read_waiting(waiting.body)[2] is None

@@ -86,3 +86,11 @@ def test_a_missing_part_is_named(selection: AclSelection, problem: SelectionProb
     with pytest.raises(InvalidSelection) as caught:
         selection.bindings()
     assert caught.value.problem is problem
+
+
+def test_the_sentence_of_an_error_is_its_own_or_that_of_its_problem() -> None:
+    problem = SelectionProblem.NO_USER
+    assert str(InvalidSelection(problem)) == problem.value
+    assert str(InvalidSelection(None, "its own")) == "its own"
+    assert str(InvalidSelection(problem, "its own")) == "its own"
+    assert InvalidSelection(problem).problem is problem

@@ -35,7 +35,19 @@ def test_same_binding_has_the_same_id_and_another_binding_another() -> None:
     assert len({binding_id(each) for each in (ORDERS, PREFIX, EVERY, ORDERS._replace(host="1.2.3.4"))}) == 4
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", encode_binding(ORDERS).replace(b"READ", b"PAINT")])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        encode_binding(ORDERS).replace(b"READ", b"PAINT"),
+        encode_binding(ORDERS._replace(principal="alice")),
+        encode_binding(ORDERS._replace(operation=Operation.CLUSTER_ACTION)),
+        encode_binding(ORDERS._replace(pattern=PatternType.MATCH)),
+    ],
+)
 def test_unreadable_stored_binding_is_reported(data: bytes) -> None:
     with pytest.raises(InvalidRequest):
         decode_binding(data)

@@ -153,3 +153,21 @@ def test_signers_do_not_disturb_each_other_and_are_forgotten_when_their_tokens_a
     assert not seen.add(PeerStamp((0).to_bytes(16), 1, NOW_MS), NOW_MS)
     assert seen.add(PeerStamp(b"n" * 16, 1, late_ms + 1), late_ms + 1)
     assert len(seen) == 1
+
+
+def test_what_is_kept_of_a_signer_does_not_grow() -> None:
+    seen = SeenTokens()
+    for number in range(1, 5 * WINDOW):
+        assert seen.add(STAMP._replace(number=number), NOW_MS)
+    [(_, bits, _)] = seen._signers.values()
+    assert bits == 2**WINDOW - 1
+
+
+def test_a_thousand_signers_are_kept_and_forgotten_by_time() -> None:
+    seen = SeenTokens()
+    for number in range(1_000):
+        assert seen.add(STAMP._replace(signer=number.to_bytes(16)), NOW_MS)
+    with pytest.raises(PeerTokenRejected, match="1000 brokers have sent tokens"):
+        seen.add(STAMP, NOW_MS)
+    assert seen.add(STAMP, NOW_MS + 2 * CLOCK_TOLERANCE_MS + 1)
+    assert len(seen) == 1

@@ -24,6 +24,7 @@ from tidemill.security.core.scram import (
     ScramCredential,
     ScramMechanism,
     ScramServer,
+    check_parameters,
     credential_from_password,
     credential_from_salted,
     decoy,
@@ -215,3 +216,14 @@ def test_a_decoy_has_a_shape_that_users_have() -> None:
     after = found(sorted([*shapes, shapes[0]]))
     assert sum(old != new for old, new in zip(before, after, strict=True)) < 10
     assert len({decoy(ScramMechanism.SHA_256, name, b"secret", shapes).salt for name in names}) == len(names)
+
+
+def test_the_largest_message_and_the_most_iterations_are_accepted() -> None:
+    check_parameters(SHA_256, SALT, ITERATIONS_MAX)
+    check_parameters(SHA_256, SALT, ITERATIONS_MIN)
+    beginning = b"n,,n=alice,r="
+    longest = beginning + b"x" * (4096 - len(beginning))
+    with pytest.raises(SaslAuthenticationFailed, match="its nonce is not valid"):
+        ScramServer(SHA_256, "nonce").first(longest)
+    with pytest.raises(SaslAuthenticationFailed, match="larger than 4096 bytes"):
+        ScramServer(SHA_256, "nonce").first(longest + b"x")

@@ -118,3 +118,32 @@ def test_a_reference_is_replaced_by_rows() -> None:
     expression = tree["list_of_selects"]["children"][0]["tables"]["children"][0]["table_expression"]
     assert expression["subquery"]["alias"] == "messages"
     assert "database_and_table_name" not in expression
+
+
+MINE = {"with": {"type": "WithElement", "name": "own", "subquery": select(literal(1))}}
+
+
+def test_in_takes_a_name_of_with_and_no_other() -> None:
+    assert asked(select(function("in", identifier("topic"), identifier("own")), **MINE))
+    for other in (identifier("topic"), identifier("own", "topic"), identifier("messages", "topic")):
+        with pytest.raises(SqlRefused, match="IN takes a list"):
+            asked(select(function("in", identifier("topic"), other), **MINE))
+
+
+def test_columns_of_a_subquery_may_have_other_names() -> None:
+    renamed = {**subquery(literal(1)), "column_aliases": {"children": [{"type": "Identifier", "name": "file"}]}}
+    assert asked(select(function("plus", identifier("file")), source=renamed))
+    renamed["column_aliases"] = {"children": [{"type": "Identifier", "name": "n"}]}
+    assert asked(select(function("plus", identifier("n")), source=renamed))
+    with pytest.raises(SqlRefused, match="file does not exist"):
+        asked(select(function("plus", identifier("file")), source=renamed))
+    with pytest.raises(SqlRefused, match="other does not exist"):
+        asked(select(function("plus", identifier("other")), source=renamed))
+
+
+def test_all_is_a_name_only_where_the_query_is_ordered_by_it() -> None:
+    assert asked(select(identifier("topic"), order_by={"children": [identifier("all")]}, order_by_all=True))
+    with pytest.raises(SqlRefused, match="all does not exist"):
+        asked(select(identifier("topic"), order_by={"children": [identifier("all")]}))
+    with pytest.raises(SqlRefused, match="other does not exist"):
+        asked(select(identifier("topic"), order_by={"children": [identifier("other")]}, order_by_all=True))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidemill.model.topic_settings import parse
 from tidemill.records.build import MarkerType, NewRecord, build_batch, end_marker, marker_of
 from tidemill.records.compression import Codec
-from tidemill.records.header import Buffer, place, read_header, seal
+from tidemill.records.header import HEADER_SIZE, Buffer, place, read_header, seal
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.streams.core.aborted import AbortedRange
@@ -294,6 +294,10 @@ def test_the_key_map_stops_when_it_is_full_and_always_takes_one_batch() -> None:
     assert keys.is_last(b"0", 2)
     assert not keys.is_last(b"0", 1)
     assert keys.is_last(b"unknown", 0)
+    damaged = bytearray(build_batch([new(b"2", b"two")], base_offset=4))
+    damaged[HEADER_SIZE] = 0xFF
+    assert keys.cover(damaged), "it stays as it is, and the pass goes on behind it"
+    assert len(keys) == 2
 
 
 def test_records_without_key_go_and_what_cannot_be_read_stays() -> None:

@@ -141,3 +141,10 @@ def test_lag_is_what_a_follower_has_not_asked_behind_and_since_when() -> None:
     insync.fetched(3, 12, 15, 1300.0)
     assert insync.lags(15, 1400.0) == {2: Lag(0, 0.0), 3: Lag(3, 400.0)}
     assert insync.lags(20, 1500.0) == {2: Lag(5, 200.0), 3: Lag(8, 500.0)}
+
+
+def test_a_term_is_newer_by_its_epoch_then_by_its_version() -> None:
+    assert not TERM.newer_than(TERM)
+    assert TERM._replace(version=4).newer_than(TERM)
+    assert TERM._replace(epoch=6, version=0).newer_than(TERM)
+    assert not TERM._replace(epoch=4, version=9).newer_than(TERM)

@@ -1,6 +1,8 @@
 """What the leader decides: offsets, epochs, aborted transactions, and how it takes a decision back."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidemill.model.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 from tidemill.records.build import NewRecord, build_batch, end_marker
@@ -143,3 +145,29 @@ def test_waiters_may_leave_and_join_while_they_are_woken() -> None:
     waiters.wake()
     assert woken == ["first", "second", "third"]
     assert len(waiters) == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["data", "commit", "abort"]), st.integers(1, 2), st.integers(0, 1)),
+        min_size=1,
+        max_size=12,
+    )
+)
+@settings(max_examples=60)
+def test_an_undone_batch_leaves_the_state_before_it(drawn: list[tuple[str, int, int]]) -> None:
+    leader, epoch, sequences = Leader(epoch=0), 0, {1: 0, 2: 0}
+    for verb, producer, newer in drawn:
+        epoch += newer
+        end = leader.end_offset
+        before = (leader.save(), end, leader.epochs.last, leader.stable_offset(end))
+        if verb == "data":
+            batch, control = data(end, 2, sequences[producer], producer), None
+        else:
+            batch, control = marker(end, producer), ControlMarker(commit=verb == "commit", coordinator_epoch=0)
+        batch = batch._replace(leader_epoch=epoch)
+        leader.undo(leader.accept(batch, NOW, control))
+        assert (leader.save(), leader.end_offset, leader.epochs.last, leader.stable_offset(end)) == before
+        leader.accept(batch, NOW, control)
+        sequences[producer] += 2 if verb == "data" else 0
+    assert leader.epochs.last == epoch

@@ -60,3 +60,15 @@ def test_the_published_document_is_the_one_that_a_broker_sends() -> None:
     """Clients are made from it. So a change of a name, a type, a limit or a default has to be seen in a diff."""
     published = json.loads((ROOT / "docs" / "reference" / "openapi.json").read_text(encoding="utf-8"))
     assert published == json.loads(json.dumps(openapi_document())), "run: python docs/reference/generate.py"
+
+
+def test_a_post_changes_something_unless_it_is_a_query_or_a_login() -> None:
+    """A read-only console refuses the routes that change something."""
+    reading = {each.path for each in ROUTES if each.method == "POST" and not each.changes}
+    assert reading == {"/sql/chart", "/api/v1/sql", "/api/v1/parts/{name}", "/login", "/logout"}
+
+
+def test_a_right_is_required_unless_a_note_says_what_it_is_for() -> None:
+    rights = [right for each in ROUTES for right in each.rights]
+    assert any(right.is_required for right in rights)
+    assert all(right.is_required for right in rights if not right.note)

@@ -33,6 +33,7 @@ def long(number: int) -> bytes:
         ("bytes", long(2) + b"hi", "hi"),
         ("bytes", long(1) + b"\xff", "/w=="),
         ({"type": "fixed", "name": "F", "size": 2}, b"ab", "ab"),
+        ({"type": "fixed", "name": "F", "size": 0}, b"", ""),
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, long(1), "B"),
         ({"type": "array", "items": "int"}, long(2) + long(1) + long(2) + long(0), [1, 2]),
         ({"type": "array", "items": "int"}, long(-1) + long(1) + long(5) + long(0), [5]),

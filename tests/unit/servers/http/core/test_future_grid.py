@@ -13,6 +13,7 @@ from tidemill.servers.http.core.future_grid import (
     HOUR_MS,
     MINUTE_MS,
     WIDTHS_MS,
+    ZOOM,
     FutureGrid,
     future_grid,
     shifted,
@@ -77,3 +78,10 @@ def test_the_first_range_has_none_before_and_the_last_none_after() -> None:
     assert shifted(future_grid(0, DAY_MS), -1) is None
     assert shifted(future_grid(END_MS - DAY_MS, END_MS), 1) is None
     assert shifted(FutureGrid(DAY_MS, HOUR_MS, 24), 1) == (2 * DAY_MS, 3 * DAY_MS)
+
+
+def test_a_wider_range_has_the_same_middle() -> None:
+    grid = FutureGrid(1_000 * HOUR_MS, HOUR_MS, 10)
+    start_ms, end_ms = zoomed_out(grid)
+    assert end_ms - start_ms == ZOOM * 10 * HOUR_MS
+    assert start_ms + end_ms == grid.start_ms + grid.end_ms

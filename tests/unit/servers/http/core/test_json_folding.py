@@ -71,3 +71,23 @@ def test_deep_and_long_texts_are_bounded() -> None:
 def test_two_lines_are_folded() -> None:
     assert folded_json("[\n]") == [JsonPart("[", [], "]")]
     assert folded_json("[]") is None
+
+
+@given(DOCUMENTS, st.integers(0, 4))
+def test_a_part_is_as_deep_as_its_indentation_up_to_the_limit(document: Any, above: int) -> None:
+    depth = FOLDED_DEPTH_MAX - above
+    text = json.dumps(document, indent=1)
+    for _ in range(depth):
+        text = "[\n 0,\n " + text.replace("\n", "\n ") + ",\n 1\n]"
+    parts = folded_json(text)
+    assert parts is not None
+    assert lines_of(parts) == text.split("\n")
+
+    def check(found: Sequence[JsonPart], level: int) -> None:
+        for part in found:
+            indentation = len(part.text) - len(part.text.lstrip())
+            assert indentation == level or level == FOLDED_DEPTH_MAX < indentation, part.text
+            assert not part.end or part.end.startswith(" " * level + part.end.lstrip()), part.text
+            check(part.inside, level + 1)
+
+    check(parts, 0)

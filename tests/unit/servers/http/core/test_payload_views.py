@@ -54,6 +54,9 @@ def test_a_schema_that_does_not_decode_it_is_noted() -> None:
     assert (found.format, found.schema_id) == ("hex", AVRO)
     assert found.note == "schema 1 does not decode it: the data ends too early"
     assert VIEWS.view(registered(SILENT, b"")).note.endswith("the schema registry does not answer")
+    unknown = VIEWS.view(registered(9, b"\x0e"), "avro")
+    assert (unknown.format, unknown.schema_id) == ("hex", None)
+    assert unknown.note == "no registry knows its schema; set tidemill.registry.url"
 
 
 def test_long_payloads_are_cut() -> None:

@@ -185,3 +185,25 @@ def test_the_values_of_a_path_are_bounded() -> None:
     wide = [[1] * 100 for _ in range(100)]
     assert holds("$[*][*] = 1", wide)
     assert not holds("$[*] = 7", [*[1] * VALUES_MAX, 7])
+
+
+def test_numbers_are_compared_by_value_and_truth_is_no_number() -> None:
+    assert holds("$.a = 1.0", {"a": 1})
+    assert holds("$.a = 1", {"a": 1.0})
+    assert not holds("$.a = 1", {"a": True})
+    assert not holds("$.a = true", {"a": 1})
+    assert holds("$.a != 1", {"a": True})
+
+
+def test_a_path_has_at_most_32_steps() -> None:
+    value: Any = 1
+    for _ in range(32):
+        value = {"a": value}
+    assert holds("$" + ".a" * 32 + " = 1", value)
+    with pytest.raises(InvalidCondition, match="more than 32 steps"):
+        parse_condition("$" + ".a" * 33 + " = 1")
+
+
+def test_an_error_shows_the_first_characters_of_what_is_wrong() -> None:
+    with pytest.raises(InvalidCondition, match="at 'aaaaaaaaaaaaaaaaaaaa': expected"):
+        parse_condition("$.a = 1 and " + "a" * 30)

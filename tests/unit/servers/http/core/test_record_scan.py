@@ -105,6 +105,11 @@ def test_kept_records_are_cut() -> None:
     assert (cut.key, cut.key_bytes, cut.value, cut.value_bytes) == (b"k" * 10, 100, b"v" * 10, 100)
     assert (len(cut.headers), cut.header_count, cut.header_bytes) == (HEADERS_KEPT, 100, 400_000)
     assert {(len(name), len(value or b"")) for name, value in cut.headers} == {(HEADER_BYTES_KEPT, HEADER_BYTES_KEPT)}
+    [empty] = scan_batches(0, build_batch([NewRecord(None, None, (("n", None),))]), (), 0, stable_end=9)
+    assert isinstance(empty, ScannedRecord)
+    for kept in (keep(empty, 10), keep(empty, None)):
+        assert (kept.key, kept.key_bytes, kept.value, kept.value_bytes) == (None, 0, None, 0)
+        assert (kept.headers, kept.header_bytes) == ((("n", None),), 1)
     assert (whole.key, whole.value, whole.headers) == (b"k" * 100, b"v" * 100, headers)
 
 
