@@ -11,11 +11,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 from tests.support.broker_worlds import batch_of, running
 from tests.support.metrics import samples, scraped
 from tests.support.no_sql import NoSql
 from tests.support.waiting import eventually
 
+from tidemill.servers.http import server as server_module
 from tidemill.servers.http.server import HttpServer
 from tidemill.testing import Broker
 
@@ -136,6 +138,26 @@ async def test_closing_right_after_start(tmp_path: Path) -> None:
     async with running(tmp_path, memory=True) as broker:
         server = HttpServer(broker, lambda: FACTS, NoSql())
         await server.start("127.0.0.1", 0)
+        await asyncio.wait_for(server.close(), WAIT_S)
+
+
+async def test_a_console_that_cannot_be_loaded_is_logged_and_refuses_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> None:
+        raise ImportError(f"no module {name}")
+
+    monkeypatch.setattr(server_module, "import_module", fail)
+    async with running(tmp_path, memory=True) as broker:
+        server = HttpServer(broker, lambda: FACTS, NoSql())
+        with capture_logs() as logged:
+            await server.start("127.0.0.1", 0)
+            with pytest.raises(ImportError):
+                await server.loaded()
+        [line] = [each for each in logged if each["event"] == "http_server_failed"]
+        assert (line["log_level"], line["address"]) == ("error", f"127.0.0.1:{server.address[1]}")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(server.address, timeout=WAIT_S)
         await asyncio.wait_for(server.close(), WAIT_S)
 
 

@@ -95,7 +95,7 @@ class HttpServer:
             raise
         self._socket.setblocking(False)
         self.address = self._socket.getsockname()[:2]
-        self._loading = asyncio.create_task(self._serve(self._socket))
+        self._loading = asyncio.create_task(self._load(self._socket))
         self._tend()
 
     async def loaded(self) -> None:
@@ -147,6 +147,19 @@ class HttpServer:
         if self._context is None:
             return ANONYMOUS
         return certificate_principal(transport, self._security.settings)
+
+    async def _load(self, listening: socket.socket) -> None:
+        """Begin to serve. If that fails, clients are refused: otherwise they would wait in the listen queue."""
+        try:
+            await self._serve(listening)
+        except Exception:
+            listening.close()
+            log.exception(
+                "http_server_failed",
+                address=f"{self.address[0]}:{self.address[1]}",
+                next_step="repair the installation and restart the broker; records and timelines are served meanwhile",
+            )
+            raise
 
     async def _serve(self, listening: socket.socket) -> None:
         web = await asyncio.to_thread(import_module, "tidemill.servers.http.routes")
