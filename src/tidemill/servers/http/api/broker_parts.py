@@ -16,12 +16,16 @@ import structlog
 from tidemill.broker.broker import BrokerNode
 from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.api.api_problem import ApiProblem
+from tidemill.servers.http.api.shared_answers import SharedAnswers
 from tidemill.sql.peer_access import PeerAccess
 from tidemill.wire.http.document import Problem
 
 PART_S = 4.0
 """How long another broker may take."""
 PATH = "/api/v1/parts/"
+EVERY_BROKER = -1
+REUSED_S = 0.5
+"""For parts that many pages need."""
 
 log = structlog.get_logger("tidemill.console")
 
@@ -36,6 +40,8 @@ class PartKind(NamedTuple, Generic[Q, P]):
     question: type[Q]
     answer: type[P]
     make: Callable[[BrokerNode, ClientRights, Q], Awaitable[P]]
+    fresh_s: float = 0.0
+    """How long the answers may be used again for the same client; 0 for parts that change something."""
 
 
 class Gathered(NamedTuple, Generic[P]):
@@ -52,9 +58,20 @@ class BrokerParts:
         self._broker = broker
         self._access = access
         self._kinds = {each.name: each for each in kinds}
+        self._shared = SharedAnswers()
+
+    def forget(self) -> None:
+        """A client has changed something through this broker: ask again."""
+        self._shared.forget()
 
     async def gather(self, kind: PartKind[Q, P], rights: ClientRights, question: Q) -> Gathered[P]:
         """The part of every live broker."""
+        if not kind.fresh_s:
+            return await self._gather(kind, rights, question)
+        key = EVERY_BROKER, kind.name, rights.principal, rights.host, msgspec.json.encode(question)
+        return await self._shared.get(key, kind.fresh_s, lambda: self._gather(kind, rights, question))
+
+    async def _gather(self, kind: PartKind[Q, P], rights: ClientRights, question: Q) -> Gathered[P]:
         own_id = self._broker.node_id
         others = [node_id for node_id in self._broker.view.image.brokers if node_id != own_id]
         asking = asyncio.gather(*(self._ask(each, kind, rights, question) for each in others))
@@ -69,6 +86,12 @@ class BrokerParts:
 
     async def at(self, node_id: int, kind: PartKind[Q, P], rights: ClientRights, question: Q) -> P:
         """The part of one broker; ApiProblem when it does not answer."""
+        if not kind.fresh_s:
+            return await self._at(node_id, kind, rights, question)
+        key = node_id, kind.name, rights.principal, rights.host, msgspec.json.encode(question)
+        return await self._shared.get(key, kind.fresh_s, lambda: self._at(node_id, kind, rights, question))
+
+    async def _at(self, node_id: int, kind: PartKind[Q, P], rights: ClientRights, question: Q) -> P:
         if node_id == self._broker.node_id:
             return await kind.make(self._broker, rights, question)
         body = msgspec.json.encode(question)
@@ -92,7 +115,7 @@ class BrokerParts:
 
     async def _ask(self, node_id: int, kind: PartKind[Q, P], rights: ClientRights, question: Q) -> P | None:
         try:
-            return await self.at(node_id, kind, rights, question)
+            return await self._at(node_id, kind, rights, question)
         except ApiProblem as error:
             log.warning("broker_part_missing", broker=node_id, part=kind.name, reason=str(error))
             return None

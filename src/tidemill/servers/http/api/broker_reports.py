@@ -11,7 +11,7 @@ from tidemill.model.listeners import GRPC, HTTP
 from tidemill.replication.lag import worst
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
-from tidemill.servers.http.api.broker_parts import PartKind
+from tidemill.servers.http.api.broker_parts import REUSED_S, PartKind
 from tidemill.servers.http.broker_summary import NO_MEMBER, broken_partitions, security_of
 from tidemill.streams.core.insync import Lag
 from tidemill.timelines.health import TimelinesState
@@ -136,4 +136,4 @@ def _expires_ms(broker: BrokerNode, server: str) -> int | None:
     return None if expires is None else int(expires.timestamp() * 1000)
 
 
-REPORT = PartKind("broker-report", NoQuestion, BrokerReport, report_of)
+REPORT = PartKind("broker-report", NoQuestion, BrokerReport, report_of, REUSED_S)

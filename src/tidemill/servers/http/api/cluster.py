@@ -14,7 +14,7 @@ from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceTy
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
 from tidemill.servers.http.api.api_problem import ApiProblem
-from tidemill.servers.http.api.broker_parts import PartKind
+from tidemill.servers.http.api.broker_parts import REUSED_S, PartKind
 from tidemill.servers.http.api.cluster_status import read_status
 from tidemill.servers.http.core.rebalance_outcome import outcome_of
 from tidemill.wire.http.cluster import (
@@ -187,8 +187,8 @@ async def _accept_clock_here(broker: BrokerNode, rights: ClientRights, _: NoQues
     return AcceptedClock(broker=broker.node_id, ended=list(ended))
 
 
-MOVING = PartKind("moving-partitions", NoQuestion, MovingPart, _moving_here)
-SETTINGS = PartKind("broker-settings", BrokerSettingsQuery, BrokerSettingList, _settings_here)
+MOVING = PartKind("moving-partitions", NoQuestion, MovingPart, _moving_here, REUSED_S)
+SETTINGS = PartKind("broker-settings", BrokerSettingsQuery, BrokerSettingList, _settings_here, REUSED_S)
 ACCEPT_CLOCK = PartKind("accept-clock", NoQuestion, AcceptedClock, _accept_clock_here)
 HANDLERS: dict[str, ApiHandler] = {
     "GET /api/v1/cluster": describe_cluster,

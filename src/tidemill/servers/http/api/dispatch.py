@@ -32,6 +32,9 @@ def api_endpoint(access: RouteAccess, handler: ApiHandler, context: ApiContext) 
             raise  # `guarded` adds what an administrator can do
         except TidemillError as error:
             return problem(request.url.path, status_of_error(error), str(error))
+        finally:
+            if access.changes:
+                context.parts.forget()
 
     return endpoint
 

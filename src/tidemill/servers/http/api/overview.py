@@ -12,7 +12,7 @@ from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceTy
 from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
 from tidemill.servers.http.api.api_problem import ApiProblem
-from tidemill.servers.http.api.broker_parts import Gathered, PartKind
+from tidemill.servers.http.api.broker_parts import REUSED_S, Gathered, PartKind
 from tidemill.servers.http.api.broker_reports import REPORT
 from tidemill.servers.http.api.cluster_status import counts_of, read_status
 from tidemill.servers.http.api.group_parts import GROUPS
@@ -155,7 +155,7 @@ async def _history_here(broker: BrokerNode, rights: ClientRights, asked: History
     return HistoryPart(series=found, largest=largest)
 
 
-HISTORY = PartKind("history", HistoryQuestion, HistoryPart, _history_here)
+HISTORY = PartKind("history", HistoryQuestion, HistoryPart, _history_here, REUSED_S)
 HANDLERS: dict[str, ApiHandler] = {
     "GET /api/v1/overview": read_overview,
     "GET /api/v1/overview/history": read_history,

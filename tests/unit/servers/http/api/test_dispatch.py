@@ -23,16 +23,35 @@ from tidemill.servers.http.core.route_access import LoginNeed, RouteAccess
 from tidemill.wire.http.document import Problem
 
 
-async def answered(found: Any, *, changes: bool = False, is_readonly: bool = False) -> Response:
+class CountingParts:
+    """Counts how often the answers of other brokers are forgotten."""
+
+    forgotten = 0
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+
+class CalledContext:
+    """What an endpoint uses of its context."""
+
+    def __init__(self, *, is_readonly: bool) -> None:
+        self.is_readonly = is_readonly
+        self.parts = CountingParts()
+
+
+async def answered(
+    found: Any, *, changes: bool = False, is_readonly: bool = False, context: CalledContext | None = None
+) -> Response:
     async def handler(*_: Any) -> Any:
         if isinstance(found, Exception):
             raise found
         return found
 
-    context = cast("Any", type("Context", (), {"is_readonly": is_readonly}))
+    made = context or CalledContext(is_readonly=is_readonly)
     access = RouteAccess("POST", "/api/v1/x", LoginNeed.LOGIN, changes=changes)
     request = Request({"type": "http", "method": "POST", "path": "/api/v1/x", "query_string": b"", "headers": []})
-    return await api_endpoint(access, handler, context)(request, cast("Any", None))
+    return await api_endpoint(access, handler, cast("Any", made))(request, cast("Any", None))
 
 
 async def test_a_document_becomes_json() -> None:
@@ -79,3 +98,12 @@ async def test_a_read_only_console_refuses_changes_only() -> None:
     assert refused.status_code == 403
     assert b"--console-readonly" in refused.body
     assert (await answered(None, changes=True)).status_code == 204
+
+
+@pytest.mark.parametrize("found", [None, ApiProblem(503, "unknown outcome")])
+async def test_answers_of_other_brokers_are_not_used_again_after_a_change(found: Any) -> None:
+    context = CalledContext(is_readonly=False)
+    await answered(Problem(error="read"), context=context)
+    assert context.parts.forgotten == 0
+    await answered(found, changes=True, context=context)
+    assert context.parts.forgotten == 1
