@@ -36,8 +36,8 @@ def move_readings(left: Callable[[], Mapping[str, int]]) -> Callable[[], Iterato
 
 
 def _of_replica(state: TimelineReplica) -> Iterator[MetricReading]:
-    label = ("partition", str(state.partition))
-    labels, counts = (label,), state.counts
+    labels = (("partition", str(state.partition)),)
+    counts = state.counts
     yield Gauge(
         "tidemill_timeline_journal_bytes",
         "Size of the replica of a partition of the journal of timelines.",
@@ -73,7 +73,7 @@ def _of_replica(state: TimelineReplica) -> Iterator[MetricReading]:
             "tidemill_timeline_journal_append_failures",
             "Changes of timelines that could not be written to the journal, or may not have been.",
             count,
-            (label, ("error", error)),
+            (("partition", str(state.partition)), ("error", error)),
         )
     yield CounterReading(
         "tidemill_timeline_index_failures",
@@ -86,7 +86,7 @@ def _of_replica(state: TimelineReplica) -> Iterator[MetricReading]:
             "tidemill_timeline_index_rebuilds",
             "Indexes that were built again from the journal.",
             counts.rebuilds.get(reason, 0),
-            (label, ("reason", reason)),
+            (("partition", str(state.partition)), ("reason", reason)),
         )
     yield HistogramReading(
         "tidemill_timeline_journal_snapshot_seconds",
