@@ -46,7 +46,7 @@ def required(image: Image, copies: Mapping[str, int], strict: Collection[str]) -
         topic = image.by_name.get(name)
         if topic is None or name not in strict or not all(map(_is_whole, topic.partitions)):
             continue
-        fewest = min(len(info.replicas) for info in topic.partitions)
+        fewest = min(copies[name], *(len(info.replicas) for info in topic.partitions))
         if topic.settings.min_insync_replicas < fewest - 1:
             overrides = {**topic.overrides, MIN_INSYNC: str(fewest - 1)}
             yield image.apply(TopicAltered(name, overrides)).by_name[name]

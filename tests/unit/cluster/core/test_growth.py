@@ -156,6 +156,7 @@ def test_more_replicas_are_required_when_all_are_in_sync() -> None:
     cluster.catch_up()
     assert raised() == [{MIN_INSYNC: "2", "retention.ms": "-1"}]
     assert raised("__consumer_offsets") == []
+    assert list(required(cluster.view.image, {NAME: 2}, {NAME})) == [], "an operator has added more replicas"
     cluster.leave(3)
     cluster.plan()
     assert raised() == [], "a lost broker would make it unavailable"
