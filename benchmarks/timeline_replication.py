@@ -9,11 +9,14 @@ messages per second and the median of the ratios.
 Failover: the messages of `--pending` wait for a day (`--full`: a million). Then one broker is killed with SIGKILL. The
 clock runs from there until a batch that goes to every partition is accepted by another broker, which includes the
 session of the lost broker (`--session-ttl-ms`). At the end every message must be there.
+
+Move: a broker starts with an SQLite file of `--messages` x 5 messages, which move to the three brokers.
 """
 
 import argparse
 import asyncio
 import time
+from pathlib import Path
 from statistics import median
 
 import uvloop
@@ -21,9 +24,13 @@ from tests.support.cluster_processes import TTL_MS, Brokers, running_brokers
 
 from benchmarks.machine import head
 from benchmarks.timeline_rates import BATCH, Rates, tidemill
-from tidemill.client.timelines import AsyncTimeline, Message
+from tidemill.client.timelines import AsyncTimeline, Message, Timeline
 from tidemill.model.errors import TidemillError
 from tidemill.testing import Broker
+from tidemill.timelines.core.buckets import BUCKETS
+from tidemill.timelines.core.message import NewMessage
+from tidemill.timelines.core.timeline import Create, MakeReady
+from tidemill.timelines.sqlite import open_store
 
 PENDING_FULL = 1_000_000
 DAY_S = 86_400
@@ -66,6 +73,31 @@ async def failover(brokers: Brokers, messages: int) -> float:
     return took_s
 
 
+async def write_file(path: Path, messages: int) -> None:
+    """A file of a broker that had timelines of its own."""
+    local = await open_store(path)
+    for step in (Create("moving"), MakeReady("moving")):
+        await local.govern(step)
+    due_ms = int((time.time() + DAY_S) * 1000)
+    for first in range(0, messages, BATCH):
+        numbers = range(first, min(first + BATCH, messages))
+        await local.schedule("moving", [NewMessage(f"m{one}", due_ms + one, BODY, one % BUCKETS) for one in numbers])
+    await local.close()
+
+
+def move(brokers: Brokers, messages: int) -> float:
+    """Start a broker again with a file of messages; the messages that move per second, from its start on."""
+    brokers.stop(VICTIM)
+    uvloop.run(write_file(brokers.home(VICTIM) / "timelines.db", messages))
+    started = time.perf_counter()
+    brokers.start(VICTIM)
+    with Timeline(str(brokers.servers[1]["grpc"]), "moving") as timeline:
+        timeline.create()
+        while timeline.count() < messages:
+            time.sleep(0.1)
+    return messages / (time.perf_counter() - started)
+
+
 def show(name: str, rates: Rates) -> None:
     print(f"{name:<34} {rates.schedule:>10,.0f}/s scheduled {rates.work:>10,.0f}/s leased and completed", flush=True)
 
@@ -81,6 +113,8 @@ def main() -> None:
     with running_brokers(3, grpc="127.0.0.1:0", timelines="replicated:") as brokers:
         with Broker(process=True) as broker:
             compare(broker.grpc, str(brokers.servers[1]["grpc"]), asked.messages)
+        count = asked.messages * 5
+        print(f"a file of {count:,} messages moves at {move(brokers, count):,.0f}/s", flush=True)
         rate = uvloop.run(pending(brokers, waiting))
         print(f"{waiting:,} pending, scheduled at {rate:,.0f}/s", flush=True)
         took_s = uvloop.run(failover(brokers, waiting))
