@@ -19,7 +19,7 @@ from tidemill.model.errors import InvalidRecord, OutOfOrderSequence
 from tidemill.model.timeline_errors import BadTimelineName, StoreUnavailable
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.scheduling import Scheduler
-from tidemill.scheduling.core.batch_split import DELAY_MS
+from tidemill.scheduling.core.delivery_headers import DELAY_MS
 from tidemill.testing import Broker
 from tidemill.timelines.dispatcher import Dispatcher
 

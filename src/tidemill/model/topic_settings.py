@@ -219,6 +219,13 @@ SETTINGS: dict[str, Setting] = {
             "Deliver records that have a delivery time at that time.",
         ),
         Setting(
+            "tidemill.schedule.aliases",
+            SettingKind.LIST,
+            "none",
+            "Headers of other systems that give a record its delivery time.",
+            choices=("none", "__STARTDELIVERTIME", "__kafka_delay_timestamp", "x-delay", "Nats-Schedule"),
+        ),
+        Setting(
             SPREAD,
             SettingKind.INT,
             "0",
@@ -277,6 +284,7 @@ class TopicSettings:
     segment_jitter_ms: int
     segment_ms: int
     tidemill_flush: str
+    tidemill_schedule_aliases: tuple[str, ...]
     tidemill_schedule_enable: bool
     tidemill_spread_servers: int
     tidemill_storage: str

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Protocol
 
 import structlog
@@ -32,8 +33,10 @@ from tidemill.model.timeline_errors import TimelineDeleting, TimelineError, Unkn
 from tidemill.records.record import Record
 from tidemill.scheduling.core.waiting_records import ENTRIES_MAX, WaitingEntry, decode, encode, in_chunks, topic_id_of
 from tidemill.supervision.supervisor import Supervisor
-from tidemill.timelines.core.lease import CommandOutcome
-from tidemill.timelines.core.message import EVERYTHING, Selection, TimelinePosition
+from tidemill.timelines.consumer import Granted
+from tidemill.timelines.core.lease import NO_MORE, CommandOutcome, CompleteAs
+from tidemill.timelines.core.message import EVERYTHING, Selection, TimedMessage, TimelinePosition
+from tidemill.timelines.core.recurrence import next_occurrence, recurrence_from
 from tidemill.timelines.core.timeline import WAITING_PREFIX, TimelineSettings
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
 
@@ -120,6 +123,42 @@ class ReplicatedStore:
         for piece in in_chunks(WaitingEntry(topic, one) for one in ids):
             await self._journal.append(index, list(map(encode, piece)))
 
+    async def recur(self, topic: str, delivered: Sequence[Granted]) -> None:
+        """Complete recurring records that were stored in their partitions: their next occurrences wait from now on.
+
+        The journal gets the next occurrence first. A record that was cancelled meanwhile has lost its recurrence.
+        """
+        task = asyncio.create_task(self._recur(topic, delivered))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
+
+    async def _recur(self, topic: str, delivered: Sequence[Granted]) -> None:
+        index, name = self.partition_of(topic), WAITING_PREFIX + topic
+        async with self._turns[index]:
+            self._check(index)
+            tokens = {message.id: lease.token for message, lease in delivered}
+            entries: list[WaitingEntry] = []
+            commands: list[CompleteAs] = []
+            for message in await self._named(name, list(tokens)):
+                following = _next_entry(topic, message, self._timelines.clock.now_ms())
+                entries.append(following)
+                due_ms = NO_MORE if following.body is None else following.due_ms
+                commands.append(CompleteAs(message.seq, tokens[message.id], due_ms, following.rule))
+            for piece in in_chunks(entries):
+                await self._journal.append(index, list(map(encode, piece)))
+            await self._timelines.settle(name, commands)
+
+    async def _named(self, name: str, ids: Sequence[str]) -> list[TimedMessage]:
+        """The messages with these ids that exist, with their bodies."""
+        found: list[TimedMessage] = []
+        left = dict.fromkeys(ids)
+        while left and (page := await self._timelines.messages(name, Selection(ids=tuple(left)), len(left))):
+            found += page
+            for message in page:
+                del left[message.id]
+        return found
+
     async def topic_deleted(self, topic: str) -> None:
         """Remove the waiting records of a deleted topic. Those that a crash leaves are recognized by the topic's id."""
         name = WAITING_PREFIX + topic
@@ -143,13 +182,15 @@ class ReplicatedStore:
         for topic, of_topic in by_topic.items():
             index = self.partition_of(topic)
             async with self._turns[index]:
-                gone = [one.id for one in of_topic if one.body is None]
+                gone = [one.id for one in of_topic if one.body is None and not one.moves]
                 if gone:
                     self._check(index)
                     await self._cancel(index, topic, gone)
-                for piece in in_chunks(one for one in of_topic if one.body is not None):
-                    self._check(index)
-                    await self._add(index, topic, piece)
+                wanted = (one for one in of_topic if one.body is not None or one.moves)
+                for moves, some in groupby(wanted, key=lambda one: one.moves):
+                    for piece in in_chunks(some):
+                        self._check(index)
+                        await (self._move if moves else self._add)(index, topic, piece)
 
     async def _add(self, index: int, topic: str, entries: Sequence[WaitingEntry]) -> None:
         name = WAITING_PREFIX + topic
@@ -178,10 +219,25 @@ class ReplicatedStore:
         for piece in in_chunks(WaitingEntry(topic, one) for one in gone):
             await self._journal.append(index, list(map(encode, piece)))
 
+    async def _move(self, index: int, topic: str, moves: Sequence[WaitingEntry]) -> None:
+        """Move records that wait and are not being delivered."""
+        name = WAITING_PREFIX + topic
+        if not self._there(name):
+            return
+        for move in moves:
+            for message in await self._named(name, [move.id]):
+                if message.holder is not None and message.due_ms > self._timelines.clock.now_ms():
+                    continue
+                moved = WaitingEntry(
+                    topic, move.id, move.due_ms, message.key or b"", message.body or b"", message.recurrence
+                )
+                await self._journal.append(index, [encode(moved)])
+                await self._timelines.move(name, [move.id], move.due_ms)
+
     async def _fill(self, name: str, entries: Sequence[WaitingEntry]) -> None:
         if not self._there(name):
             await self._timelines.create(name, self._settings)
-        wanted = [ScheduleRequest(one.body or b"", one.due_ms, one.id, one.ticket) for one in entries]
+        wanted = [ScheduleRequest(one.body or b"", one.due_ms, one.id, one.ticket, rule=one.rule) for one in entries]
         await self._timelines.schedule(name, wanted)
 
     def _check(self, index: int) -> None:
@@ -272,6 +328,16 @@ class ReplicatedStore:
         with contextlib.suppress(UnknownTimeline, TimelineDeleting):
             await self._timelines.delete(name)
         await self._timelines.removed(name)
+
+
+def _next_entry(topic: str, message: TimedMessage, now_ms: int) -> WaitingEntry:
+    """The entry of the next occurrence; after the last one, the entry that removes the record."""
+    rule = message.recurrence
+    following = next_occurrence(recurrence_from(rule), message.scheduled_ms, now_ms) if rule else None
+    if following is None:
+        return WaitingEntry(topic, message.id)
+    ticket, body = message.key or b"", message.body or b""
+    return WaitingEntry(topic, message.id, following.due_ms, ticket, body, following.recurrence.to_text())
 
 
 def _read(record: Record) -> WaitingEntry | None:

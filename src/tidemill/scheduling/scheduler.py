@@ -52,8 +52,17 @@ from tidemill.records.header import BatchHeader
 from tidemill.records.read import read_records
 from tidemill.records.record import Record
 from tidemill.records.validate import check_produced
-from tidemill.scheduling.core.batch_split import BatchSplit, Origin, WaitingRecord, split_batch
-from tidemill.scheduling.core.waiting_records import WaitingEntry, decode, encode, mark_of, new_ticket, topic_id_of
+from tidemill.scheduling.core.batch_split import BatchSplit, MovedRecord, Origin, WaitingRecord, split_batch
+from tidemill.scheduling.core.delivery_headers import accepted_aliases
+from tidemill.scheduling.core.waiting_records import (
+    WaitingEntry,
+    decode,
+    encode,
+    mark_of,
+    new_ticket,
+    occurrence_mark,
+    topic_id_of,
+)
 from tidemill.scheduling.core.waiting_records import in_chunks as pieces_of
 from tidemill.scheduling.delivery import SLACK_MS, Due, Marks, by_partition, in_requests, received, to_send, to_store
 from tidemill.scheduling.interface import EnsureInternal, SchedulingCluster, Send
@@ -220,7 +229,8 @@ class Scheduler:
         """Store a produced batch: some records now, others later. A timeout does not cancel the waiting records."""
         header = check_produced(batch, version=version)
         check_opened(header, partition.settings)
-        make_plan = partial(split_batch, batch, header, partition.index, self._counted_ms())
+        aliases = accepted_aliases(partition.settings.tidemill_schedule_aliases)
+        make_plan = partial(split_batch, batch, header, partition.index, self._counted_ms(), aliases)
         if header.transactional:  # its plan rejects records that cannot be in a transaction
             return await partition.leader.append(
                 batch, acks=acks, request_version=version, timeout_s=timeout_s, inspect=make_plan, verify=verify
@@ -276,24 +286,36 @@ class Scheduler:
                 await self._timelines.find(name)
                 await self._timelines.cancel(name, plan.cancels)
         if self._replicated is not None:
-            await self._keep_in_replicated_store(topic, new, plan.cancels, self._replicated)
-        elif new:
+            await self._keep_in_replicated_store(topic, new, plan, self._replicated)
+            return
+        await self._move(name, plan.early_moves)
+        if new:
             await self._ensure(name)
-            wanted = [ScheduleRequest(one.body, one.due_ms, one.id) for one in new]
+            wanted = [ScheduleRequest(one.body, one.due_ms, one.id, rule=one.rule) for one in new]
             await self._timelines.schedule(name, wanted)
+        await self._move(name, plan.late_moves)
+
+    async def _move(self, name: str, moves: Iterable[MovedRecord]) -> None:
+        """Move records that wait; those that are being delivered, or do not exist, stay as they are."""
+        for one in moves:
+            with contextlib.suppress(UnknownTimeline, TimelineDeleting):  # without a timeline nothing waits
+                await self._timelines.find(name)
+                await self._timelines.move(name, [one.id], one.due_ms)
 
     async def _keep_in_replicated_store(
-        self, name: str, waiting: Sequence[WaitingRecord], cancels: Sequence[str], replicated: ReplicatedStorage
+        self, name: str, waiting: Sequence[WaitingRecord], plan: BatchSplit, replicated: ReplicatedStorage
     ) -> None:
-        """Send records to the owner of the topic's waiting timeline."""
+        """Send records, cancels and moves to the owner of the topic's waiting timeline."""
         topic = self._cluster.topic(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        entries = [WaitingEntry(name, one) for one in cancels]
+        entries = [WaitingEntry(name, one) for one in plan.cancels]
+        entries += [WaitingEntry(name, one.id, one.due_ms, moves=True) for one in plan.early_moves]
         entries += [
-            WaitingEntry(name, one.id or str(drawn), one.due_ms, new_ticket(drawn, topic.topic_id), one.body)
+            WaitingEntry(name, one.id or str(drawn), one.due_ms, new_ticket(drawn, topic.topic_id), one.body, one.rule)
             for one, drawn in ((one, replicated.new_id()) for one in waiting)
         ]
+        entries += [WaitingEntry(name, one.id, one.due_ms, moves=True) for one in plan.late_moves]
         if not entries:
             return
         await self._ensure_internal(WAITING)
@@ -380,7 +402,8 @@ class Scheduler:
 
     def _mark(self, message: TimedMessage) -> bytes:
         """The mark of a record in the log. One that came from another store has brought it along."""
-        return message.key or f"{message.id}@{message.seq}{self._store}".encode()
+        mark = message.key or f"{message.id}@{message.seq}{self._store}".encode()
+        return occurrence_mark(mark, message.scheduled_ms) if message.recurrence else mark
 
     async def _deliver_replicated(self, name: str, granted: Sequence[Granted]) -> None:
         """Send due records to their leaders, record in the journal that they no longer wait, then complete them."""
@@ -395,12 +418,17 @@ class Scheduler:
         ]
         if self._replicated_store is None or not self._replicated_store.owns(topic):
             return
-        for index, entries in by_partition(due, lambda message: mark_of(message.key or b"")).items():
+        for index, entries in by_partition(due, _replicated_mark).items():
             doubtful = [one._replace(attempts=max(one.attempts, DOUBTFUL)) for one in entries]
             commands += await self._hand_over(TopicPartition(topic, index), doubtful)
         done = {one.seq for one in commands if isinstance(one, Complete)}
+        recurring = {message.seq for message, _ in due if message.recurrence and message.seq in done}
+        once = [message.id for message, _ in granted if message.seq in done - recurring]
         try:
-            await self._replicated_store.leave(topic, [message.id for message, _ in granted if message.seq in done])
+            await self._replicated_store.leave(topic, once)
+            if recurring:
+                await self._replicated_store.recur(topic, [one for one in due if one.message.seq in recurring])
+            commands = [one for one in commands if one.seq not in recurring]
         except TidemillError as error:  # they are delivered again, and found in the log
             log.warning("scheduled_completion_failed", topic=topic, messages=len(done), error=str(error))
             commands = [one for one in commands if isinstance(one, Release)]
@@ -513,3 +541,8 @@ class Scheduler:
             if len(page) < FIND_LIMIT_MAX:
                 return doubtful
             after = TimelinePosition(page[-1].due_ms, page[-1].seq)
+
+
+def _replicated_mark(message: TimedMessage) -> bytes:
+    mark = mark_of(message.key or b"")
+    return occurrence_mark(mark, message.scheduled_ms) if message.recurrence else mark

@@ -179,6 +179,7 @@ def _message(offset: int, entry: WaitingEntry) -> TimedMessage:
         len(body),
         mark_of(entry.ticket),
         body,
+        entry.rule,
     )
 
 

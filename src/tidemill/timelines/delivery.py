@@ -28,7 +28,16 @@ from tidemill.timelines.clock import Clock
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.consumer_queues import ConsumerQueues
 from tidemill.timelines.core.circuit import CircuitState, DeliveryCircuit
-from tidemill.timelines.core.lease import Claim, Command, CommandOutcome, Complete, Extend, LeaseGrant, Release
+from tidemill.timelines.core.lease import (
+    Claim,
+    Command,
+    CommandOutcome,
+    Complete,
+    CompleteAs,
+    Extend,
+    LeaseGrant,
+    Release,
+)
 from tidemill.timelines.core.load import AVAILABLE_MAX
 from tidemill.timelines.core.message import MessageStatus, NewMessage, Scheduled, Selection, TimedMessage
 from tidemill.timelines.core.message_queue import Draw
@@ -191,7 +200,7 @@ class TimelineDelivery:
         return outcomes
 
     def _settled(self, command: Command, outcome: CommandOutcome, now_ms: int) -> None:
-        if not isinstance(command, Complete | Release | Extend):
+        if not isinstance(command, Complete | CompleteAs | Release | Extend):
             return
         if outcome is CommandOutcome.DONE and isinstance(command, Extend):
             self._leases.extend(command.seq, command.token, command.until_ms)

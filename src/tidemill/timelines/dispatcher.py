@@ -35,6 +35,7 @@ from tidemill.timelines.core.lease import (
     Command,
     CommandOutcome,
     Complete,
+    CompleteAs,
     Extend,
     Move,
     MoveToTimeline,
@@ -83,7 +84,7 @@ CHECK_S = 1.0
 RECURRING_MESSAGES_MAX = 100
 """The most recurring messages in one call: computing the first time of an odd cron expression takes milliseconds."""
 REFRESH_S = 5.0
-COUNTED_AS: dict[type[Command], str] = {Complete: COMPLETED, Release: RELEASED, Extend: EXTENDED}
+COUNTED_AS: dict[type[Command], str] = {Complete: COMPLETED, CompleteAs: COMPLETED, Release: RELEASED, Extend: EXTENDED}
 
 log = structlog.get_logger(__name__)
 
@@ -97,6 +98,8 @@ class ScheduleRequest(NamedTuple):
     key: bytes | None = None
     recurrence: Recurrence | None = None
     """With a recurrence, `due_ms` is the time before which it does not begin; 0 for now."""
+    rule: str = ""
+    """A recurrence that has begun, as stores keep it; `due_ms` is its next occurrence."""
 
 
 class Dispatcher:
@@ -272,7 +275,7 @@ class Dispatcher:
             raise ClockInDoubt
 
     def _new_message(self, wanted: ScheduleRequest, group: str) -> NewMessage:
-        due_ms, rule = wanted.due_ms, ""
+        due_ms, rule = wanted.due_ms, wanted.rule
         if wanted.recurrence is not None:
             first = first_occurrence(wanted.recurrence, wanted.due_ms, self.clock.now_ms())
             due_ms, rule = first.due_ms, first.recurrence.to_text()
@@ -573,7 +576,7 @@ def _count(stats: TimelineStats, counted_as: str, outcomes: Sequence[CommandOutc
 
 
 def _refusal(command: Command, now_ms: int, may_count: bool) -> TimelineError | None:
-    if isinstance(command, Complete):
+    if isinstance(command, Complete | CompleteAs):
         return None
     if not may_count:
         return ClockInDoubt()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -164,3 +165,35 @@ def test_brokers_that_differ_in_where_timelines_are_take_no_records_for_later() 
         brokers.start(2, timelines=postgres.new_database())
         with pytest.raises(KafkaException, match="give all of them the same --timelines"):
             create(brokers, "mixed", copies=2)
+
+
+def test_a_recurring_record_comes_once_for_each_time_although_brokers_are_killed(own: Brokers) -> None:
+    create(own, "recurring", copies=3, partitions=1)
+    producer = Producer({"bootstrap.servers": own.bootstrap, "enable.idempotence": True})
+    headers = {"tidemill-every-ms": "1000", "tidemill-missed": "all", "tidemill-deliver-at": str(now_ms() + 500)}
+    producer.produce("recurring", "tick", partition=0, headers=headers)
+    assert producer.flush(WAIT_S) == 0
+    for topic in (WAITING, "recurring"):
+        started_ms = now_ms()
+        eventually(lambda: now_ms() > started_ms + 1_500, "time passes")  # noqa: B023 -- used at once
+        fail_over(own, topic)
+    found = marks(own, "recurring", 8)
+    dues = [int(mark.rpartition("~")[2]) for mark in found]
+    assert len(dues) >= 8
+    assert [later - earlier for earlier, later in pairwise(dues)] == [1_000] * (len(dues) - 1)
+
+
+def marks(brokers: Brokers, topic: str, enough: int) -> list[str]:
+    """The marks of the records of a partition, as soon as there are enough."""
+    consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[str] = []
+    ends = time.monotonic() + WAIT_S
+    try:
+        while len(found) < enough and time.monotonic() < ends:
+            record = consumer.poll(0.2)
+            if record is not None and record.error() is None:
+                found.append(dict(record.headers())["tidemill-message"].decode())
+    finally:
+        consumer.close()
+    return found

@@ -7,7 +7,8 @@ import pytest
 from tidemill.model.timeline_errors import ClockInDoubt
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.records.header import read_header
-from tidemill.scheduling.core.batch_split import DELAY_MS, DELIVER_AT, split_batch
+from tidemill.scheduling.core.batch_split import split_batch
+from tidemill.scheduling.core.delivery_headers import DELAY_MS, DELIVER_AT
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.clock import HOLD_MS
 from tidemill.timelines.health import HealthMonitor, TimelinesState

@@ -33,7 +33,7 @@ def test_waiting_cancelled_and_staying_records() -> None:
         (("tidemill-deliver-at", b"77"),),
     )
     assert isinstance(plan, tuple)
-    waiting, cancels, taken = plan
+    waiting, cancels, taken, *_ = plan
     assert [(one.id, one.due_ms) for one in waiting] == [("named", NOW_MS + 1_500), ("", 77)]
     assert cancels == ["other"]
     assert taken == {1, 2, 3}

@@ -16,7 +16,7 @@ from tidemill.model.errors import KafkaError
 from tidemill.model.timeline_errors import UnknownTimeline
 from tidemill.model.topics import TopicPartition
 from tidemill.records.build import NewRecord, build_batch
-from tidemill.scheduling.core.batch_split import CANCEL
+from tidemill.scheduling.core.delivery_headers import CANCEL
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import Operation
 from tidemill.servers.http.api import timeline_changes as changes
