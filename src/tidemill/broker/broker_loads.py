@@ -52,7 +52,7 @@ class BrokerLoads:
         self._metadata = metadata
         self._membership = membership
         self._peers = peers
-        self._steady_ms = steady_ms
+        self.steady_ms = steady_ms
         self._average = LoadAverage()
         self._held = HeldVerdict()
         self._written: LoadReport | None = None
@@ -75,7 +75,7 @@ class BrokerLoads:
 
     def reports(self) -> Mapping[int, LoadReport]:
         """The loads of all brokers that have published one recently, and of this one."""
-        now_ms, view = self._steady_ms(), self._metadata.view
+        now_ms, view = self.steady_ms(), self._metadata.view
         found = {}
         for node_id, report in view.loads.items():
             revision = view.revision_of(load_key(node_id))
@@ -96,7 +96,7 @@ class BrokerLoads:
 
     def sample(self) -> None:
         """Take one sample, and judge the connections to the others."""
-        now_ms = self._steady_ms()
+        now_ms = self.steady_ms()
         elapsed_s, self._sampled_ms = (now_ms - self._sampled_ms) / MS_PER_S, now_ms
         self._average.add(self.meter.sample(elapsed_s), elapsed_s)
         if self._peers is not None:
@@ -107,7 +107,7 @@ class BrokerLoads:
 
     async def publish(self) -> None:
         """Write the load of this broker, if it is worth a write now."""
-        session, now_ms, now = self._membership.session, self._steady_ms(), self.own
+        session, now_ms, now = self._membership.session, self.steady_ms(), self.own
         if not self._coordination.shared or session is None:
             return
         if now_ms - self._tried_ms < PUBLISH_S * MS_PER_S:

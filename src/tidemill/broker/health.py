@@ -131,6 +131,11 @@ class Readers:
         now_ms, free = self._clock_ms(), max(0, READERS_MAX - len(self._seen))
         self._seen.update(((topic, member), now_ms) for topic in islice(topics, free))
 
+    def forget(self, topics: Iterable[str], member: str) -> None:
+        """Drop a member that was sent to another broker; if it calls again, it is counted again."""
+        for topic in topics:
+            self._seen.pop((topic, member), None)
+
     def counts(self) -> dict[str, int]:
         """The number of recent members per topic; older ones are dropped."""
         oldest_ms = self._clock_ms() - READER_MS

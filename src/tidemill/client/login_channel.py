@@ -39,6 +39,10 @@ class LoginChannel:
         ask = self._channel.stream_stream(path, *arguments, **options)
         return lambda *requests: ask(*requests, metadata=((AUTHORIZATION_KEY, self._login.newest),))
 
+    async def channel_ready(self) -> None:
+        """Wait until the connection works, without a login."""
+        await self._channel.channel_ready()
+
     async def close(self) -> None:
         """Close the channel."""
         await self._channel.close()

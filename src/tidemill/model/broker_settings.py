@@ -260,6 +260,13 @@ _OWN = (
     ),
     Setting("socket.request.max.bytes", SettingKind.INT, "104857600", "Largest request.", low=1),
     Setting(
+        "tidemill.balance.window.ms",
+        SettingKind.INT,
+        "30000",
+        "Clients get hints to use another broker at most once in this time. 0: no hints.",
+        low=0,
+    ),
+    Setting(
         "tidemill.clock.accept.after.ms",
         SettingKind.LONG,
         "21600000",
@@ -491,6 +498,7 @@ class BrokerSettings:
     share_coordinator_state_topic_replication_factor: int
     share_coordinator_state_topic_segment_bytes: int
     socket_request_max_bytes: int
+    tidemill_balance_window_ms: int
     tidemill_clock_accept_after_ms: int
     tidemill_clock_difference_max_ms: int
     tidemill_clock_jump_max_ms: int

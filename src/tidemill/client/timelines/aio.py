@@ -147,6 +147,7 @@ class AsyncTimeline:
         client: Mapping[str, str] | None = None,
         token: FetchToken | None = None,
         topic: str | None = None,
+        follow_hints: bool = True,
     ) -> None:
         self.name = name = timeline_name(name, topic)
         self._connection = TimelineConnection(
@@ -155,6 +156,7 @@ class AsyncTimeline:
             timeout_ms=timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
             security=parse_grpc_security(client, token),
+            follow_hints=follow_hints,
         )
         self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=name, id=group)
         self._workers: set[Worker] = set()

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 
-from tidemill.client.broker_selection import carriers
+from tidemill.client.broker_selection import CONSUMER, PRODUCER, SelectionTerms, carriers, new_client_id
 from tidemill.client.grpc_security import GrpcSecurity
 from tidemill.client.rpc import (
     BACKOFF_MS_FIRST,
@@ -92,10 +92,18 @@ class TimelineConnection:
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         security: GrpcSecurity | None = None,
+        role: wire.Role = wire.ROLE_PRODUCER,
+        follow_hints: bool = True,
     ) -> None:
         self.security = security or GrpcSecurity()
+        self.follow_hints = follow_hints
         self._given = split_addresses(addresses)
+        self._connect_timeout_ms = connect_timeout_ms
         self._in_use = 0
+        self._preferred = ""
+        """The address that a hint named; empty: the configured one is asked."""
+        chooses_as = CONSUMER if role == wire.ROLE_CONSUMER else PRODUCER
+        self._terms = SelectionTerms("", timeline or ANY, chooses_as, new_client_id(), follow_hints)
         self._timeline = timeline
         self.address = self._given[0]
         self.timeout_ms = timeout_ms
@@ -127,10 +135,13 @@ class TimelineConnection:
             raise TimelineError("the AsyncTimeline belongs to another event loop; open one in each event loop")
 
     async def _open(self) -> RpcChannel:
-        """Open a channel to the configured broker, or to a carrier that it names."""
+        """Open a channel to the broker of a hint, to the configured one, or to a carrier that this one names."""
+        if self._preferred:
+            self.address = self._preferred
+            return open_channel(self.address, self.security)
         self.address = self._given[self._in_use]
         channel = open_channel(self.address, self.security)
-        named = await carriers(channel, timeline=self._timeline or ANY, timeout_s=self.timeout_ms / 1_000)
+        named = await carriers(channel, self._terms, self.security, timeout_s=self.timeout_ms / 1_000)
         if not named:
             return channel
         self.contact.made = True
@@ -140,12 +151,40 @@ class TimelineConnection:
 
     async def switch_address(self, unreachable: str) -> None:
         """Switch to the next address, if there is one, unless another call has done so already."""
+        if unreachable == self._preferred != "":
+            self._preferred = ""
+            await self.close()
+            return
         named = unreachable not in self._given
         if unreachable != self.address or (len(self._given) == 1 and not named):
             return
         if not named:
             self._in_use = (self._in_use + 1) % len(self._given)
         await self.close()
+
+    async def move_to(self, address: str) -> None:
+        """Use this address from the next call on; if it cannot be reached, the configured ones."""
+        self._preferred = address
+        await self.close()
+
+    async def move_back(self) -> None:
+        """Use the configured addresses again."""
+        self._preferred = ""
+        await self.close()
+
+    def of_consumer(self) -> "TimelineConnection":
+        """A connection for one consumer, whose broker is chosen for it. It belongs to the same event loop."""
+        connection = TimelineConnection(
+            ",".join(self._given),
+            self._timeline,
+            timeout_ms=self.timeout_ms,
+            connect_timeout_ms=self._connect_timeout_ms,
+            security=self.security,
+            role=wire.ROLE_CONSUMER,
+            follow_hints=self.follow_hints,
+        )
+        connection.contact.made = self.contact.made
+        return connection
 
     def pause_s(self, attempt: int) -> float:
         """Return the pause before the next attempt; it doubles after each round over all addresses, up to a limit."""

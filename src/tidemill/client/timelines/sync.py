@@ -44,6 +44,9 @@ class Timeline:
     `client` has settings for TLS and login with the names of Kafka clients, such as `security.protocol`,
     `sasl.username`, `sasl.password`, `ssl.ca.location`. `token` is a function that returns a token for the login; it is
     called again before the token expires.
+
+    In a cluster, the brokers say which of them to use, and consumers move when they get a hint. With
+    `follow_hints=False` the client stays at the given address, if that broker serves messages.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Timeline:
         client: Mapping[str, str] | None = None,
         token: FetchToken | None = None,
         topic: str | None = None,
+        follow_hints: bool = True,
     ) -> None:
         self.name = name = timeline_name(name, topic)
         self._background = Background("tidemill-timeline", TimelineError("the Timeline is closed; open another one"))
@@ -70,6 +74,7 @@ class Timeline:
                 connect_timeout_ms=connect_timeout_ms,
                 client=client,
                 token=token,
+                follow_hints=follow_hints,
             )
         )
         self._end = self._background.ends_with(self, self._async.close)

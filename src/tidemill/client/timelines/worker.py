@@ -28,8 +28,11 @@ from typing import Any
 
 import grpc.aio
 
+from tidemill.client.broker_selection import reachable
 from tidemill.client.kafka.errors import AuthenticationFailed
+from tidemill.client.move_rules import MoveRules
 from tidemill.client.timelines.connection import TimelineConnection
+from tidemill.client.timelines.held_leases import HeldLeases
 from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import TimelineError, TimelineLoginFailed, UnknownMessage, Unreachable, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -46,6 +49,8 @@ END_TIMEOUT_S = 1.0
 A cancelled call ends some time later, often after its event loop. gRPC then logs an error in another loop of the
 process.
 """
+DRAIN_S = 5.0
+"""How long a consumer that moves waits for the end of the leases that it holds."""
 HOLD_S_MIN = 0.0005
 HOLD_S_MAX = 0.05
 NS_PER_MS = 1_000_000
@@ -108,7 +113,7 @@ class Worker:
     def __init__(
         self, connection: TimelineConnection, greeting: wire.HandshakeRequest, on_clock: OnClock | None = None
     ) -> None:
-        self._connection = connection
+        self._connection = connection.of_consumer()
         self._greeting = greeting
         self._on_clock = on_clock
         self._arrivals: deque[Arrival] = deque()
@@ -127,6 +132,16 @@ class Worker:
         self._was_open = False
         self._failure: TidemillError | None = None
         self._closing = asyncio.Event()
+        self._held = HeldLeases()
+        self._operated = asyncio.Event()
+        self._rules = MoveRules(follows=connection.follow_hints)
+        self._mover: asyncio.Task[None] | None = None
+        self._leaving = False
+        """Whether this stream ends because the consumer moves to another broker."""
+        self._target = ""
+        """The broker for the next stream, if a hint named one."""
+        self._trial = ""
+        """The broker of a hint, until it has accepted the handshake."""
         self.load: TimelineLoad | None = None
         self.is_busy = False
         self._task = asyncio.create_task(self._keep_connected())
@@ -158,7 +173,26 @@ class Worker:
         pending = Pending(operation, asyncio.get_running_loop().create_future(), time.monotonic())
         self._waiting.append(pending)
         self._to_send.set()
-        return await pending.outcome
+        try:
+            until_ms = await pending.outcome
+        except TidemillError:
+            self._held.operated(operation, time.monotonic(), succeeded=False)
+            raise
+        else:
+            self._held.operated(operation, time.monotonic(), succeeded=True)
+            return until_ms
+        finally:
+            self._operated.set()
+
+    @property
+    def address(self) -> str:
+        """The address of the broker that is used now."""
+        return self._connection.address
+
+    @property
+    def moves(self) -> int:
+        """How often the consumer has moved to another broker because of a hint."""
+        return self._rules.moves
 
     async def set_busy(self, *, busy: bool) -> None:
         """Report whether this consumer can take more messages; a stream that is opened later starts with it."""
@@ -166,6 +200,8 @@ class Worker:
         if self.is_busy == busy:
             return
         self.is_busy = busy
+        if self._mover is not None:
+            return  # the broker was asked to send nothing more; the next stream starts with this state
         self._notices.append(wire.WorkUp(readiness=wire.Readiness(busy=busy)))
         self._to_send.set()
 
@@ -175,6 +211,8 @@ class Worker:
 
     async def close(self) -> None:
         """Request no more leases, release those that were not delivered, and end the stream."""
+        if self._mover is not None:
+            self._mover.cancel()
         self._arrivals.extend(self._taken)
         self._taken.clear()
         if self._timer is not None:
@@ -191,6 +229,7 @@ class Worker:
         await asyncio.wait([self._task], timeout=END_TIMEOUT_S)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        await self._connection.end()
         self._fail(TimelineError("the worker is closed"))
 
     async def _give_back(self) -> None:
@@ -219,6 +258,7 @@ class Worker:
         attempt = 0
         began_s = time.monotonic()
         while not self._closing.is_set():
+            await self._change_broker()
             try:
                 await self._one_stream()
                 attempt = 0
@@ -233,6 +273,12 @@ class Worker:
 
     async def _is_final(self, failure: TidemillError, began_s: float) -> bool:
         """Whether a retry is of no use. If no broker answers, switch to the next address."""
+        if self._trial:
+            log.warning("move_failed: %s does not serve this consumer: %s", self._trial, failure)
+            self._rules.failed(self._trial, _now_ms())
+            self._trial = ""
+            await self._connection.move_back()
+            return False
         if not isinstance(failure, Unreachable):
             self._connection.contact.made = True
             return not failure.retriable and not self._can_log_in_again(failure)
@@ -267,6 +313,7 @@ class Worker:
         stub = await self._connection.stub()
         reply = await stub.Handshake(self._greeting, timeout=HANDSHAKE_TIMEOUT_S)
         self._was_greeted = True
+        self._trial = ""
         self._connection.contact.made = True
         if self._closing.is_set():
             return
@@ -282,7 +329,7 @@ class Worker:
             while (down := await call.read()) is not grpc.aio.EOF:
                 self._was_open = True
                 self._take(down)
-            if self._closing.is_set():
+            if self._closing.is_set() or self._leaving:
                 await writer
             code = await call.code()
             if code is not grpc.StatusCode.OK:
@@ -300,6 +347,8 @@ class Worker:
                 self._arrive(down.leases)
             case "outcomes":
                 self._settle(down.outcomes)
+            case "move":
+                self._hinted(down.move)
             case "clock":
                 self._clock_changed(ClockState(down.clock.in_doubt, tuple(down.clock.reasons)))
             case "ping":
@@ -309,6 +358,45 @@ class Worker:
                 pong = wire.Pong(sent_us=down.ping.sent_us, received_us=stamp, answered_us=time.time_ns() // 1_000)
                 self._notices.append(wire.WorkUp(pong=pong))
                 self._to_send.set()
+
+    def _hinted(self, hint: wire.MoveHint) -> None:
+        if self._mover is not None or self._closing.is_set():
+            return
+        target = self._rules.target(hint.addresses, hint.window_ms, _now_ms(), self._connection.address)
+        if target is not None:
+            self._mover = asyncio.create_task(self._leave_for(target, hint.reason))
+
+    async def _leave_for(self, target: str, reason: str) -> None:
+        """Take nothing more, finish what this consumer holds, and end the stream; the next one is at the target.
+
+        A lease that is still held then stays valid, because its token counts at every broker of the timeline.
+        """
+        if not await reachable([target], self._connection.security):
+            self._rules.failed(target, _now_ms())
+            self._mover = None
+            return
+        self._rules.moved(_now_ms())
+        log.info("moving to the broker at %s: %s", target, reason)
+        self._notices.append(wire.WorkUp(readiness=wire.Readiness(busy=True)))
+        self._to_send.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await self._drain()
+        self._target, self._leaving = target, True
+        self._to_send.set()
+
+    async def _drain(self) -> None:
+        """Wait until every lease that arrived is completed or released, and the broker has confirmed it."""
+        while self._waiting or self._sent or self._held.count(time.monotonic()):
+            self._operated.clear()
+            await self._operated.wait()
+
+    async def _change_broker(self) -> None:
+        """After a stream that ended because of a hint, use the broker that it named."""
+        target, self._target, self._leaving = self._target, "", False
+        if target:
+            self._trial, self._mover = target, None
+            await self._connection.move_to(target)
 
     def _clock_changed(self, state: ClockState) -> None:
         if state.in_doubt:
@@ -322,6 +410,7 @@ class Worker:
         now_s, wall_ms = time.monotonic(), time.time_ns() // NS_PER_MS
         for lease in leases.leases:
             arrival = Arrival(lease, now_s + lease.left_ms / 1_000)
+            self._held.add(lease.seq, lease.token, arrival.ends_s, now_s)
             if lease.due_ms <= wall_ms:
                 self._arrivals.append(arrival)
             else:
@@ -359,7 +448,7 @@ class Worker:
             try:
                 for up in ups:
                     await call.write(up)
-                if self._closing.is_set():
+                if self._closing.is_set() or self._leaving:
                     await call.done_writing()
                     return
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -403,6 +492,10 @@ def _resolve(pending: Pending, outcome: wire.Outcome) -> None:
 
 def _load_of(load: wire.TimelineLoad) -> TimelineLoad:
     return TimelineLoad(load.available, load.available_max, load.arrivals_per_second, load.late_ms)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // NS_PER_MS
 
 
 def release_of(lease: wire.Lease, delay_ms: int) -> wire.Operation:

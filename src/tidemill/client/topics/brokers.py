@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from tidemill.client.broker_selection import carriers
+from tidemill.client.broker_selection import SelectionTerms, carriers, new_client_id, reachable
 from tidemill.client.grpc_security import GrpcSecurity
 from tidemill.client.kafka.errors import BrokerUnreachable, ClientError
 from tidemill.client.rpc import (
@@ -49,8 +49,17 @@ def backoff_ms(attempt: int) -> int:
 class Brokers:
     """Calls to a cluster, on the event loop of the first call."""
 
-    def __init__(self, addresses: str | Sequence[str], *, connect_timeout_ms: int, security: GrpcSecurity) -> None:
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        *,
+        connect_timeout_ms: int,
+        security: GrpcSecurity,
+        follow_hints: bool = True,
+    ) -> None:
         self._security = security
+        self._follow_hints = follow_hints
+        self._client_id = new_client_id()
         self._given = self._addresses = split_addresses(addresses)
         self.contact = Contact(connect_timeout_ms)
         self._in_use = 0
@@ -68,11 +77,20 @@ class Brokers:
             self._in_use = (self._in_use + 1) % len(self._addresses)
 
     async def settle(self, topic: str) -> None:
-        """Switch to a carrier if the current broker is none; the configured addresses stay the last resort."""
-        found = await carriers(self._stub(self.address)[0], topic=topic)
+        """Switch to the brokers that the current one names; the configured addresses stay the last resort."""
+        terms = SelectionTerms(topic, client_id=self._client_id, follows=self._follow_hints)
+        found = await carriers(self._stub(self.address)[0], terms, self._security)
         if found:
             self.contact.made = True
-            self._addresses, self._in_use = [*found, *self._given], 0
+            self.prefer(found)
+
+    def prefer(self, addresses: Sequence[str]) -> None:
+        """Use these addresses first, before the configured ones."""
+        self._addresses, self._in_use = [*addresses, *self._given], 0
+
+    async def is_reachable(self, address: str) -> bool:
+        """Whether a connection to this address can be opened."""
+        return bool(await reachable([address], self._security))
 
     def leader_of(self, topic: str, partition: int) -> str:
         """Return the address of a partition's leader; the current broker if that is unknown."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Self, Unpack
 from tidemill.client.grpc_login import FetchToken
 from tidemill.client.grpc_security import parse_grpc_security
 from tidemill.client.kafka.errors import ClientError
+from tidemill.client.move_rules import MoveRules
 from tidemill.client.progress import ConsumerProgress
 from tidemill.client.topics.brokers import Brokers, backoff_ms
 from tidemill.client.topics.options import RESETS, ConsumerKeywords, consumer_options
@@ -83,7 +84,9 @@ class AsyncConsumer:
             addresses,
             connect_timeout_ms=self.options.connect_timeout_ms,
             security=parse_grpc_security(client, token),
+            follow_hints=self.options.follow_hints,
         )
+        self._rules = MoveRules(follows=self.options.follow_hints)
         self._progress = ConsumerProgress(
             commit_records=self.options.commit_records, commit_interval_ms=self.options.commit_interval_ms
         )
@@ -132,6 +135,16 @@ class AsyncConsumer:
         """The partitions that are assigned to this member now."""
         with self._lock:
             return sorted(self._progress.assigned)
+
+    @property
+    def broker(self) -> str:
+        """The address of the broker that this member polls."""
+        return self._brokers.address
+
+    @property
+    def moves(self) -> int:
+        """How often this member has moved to another broker because of a hint."""
+        return self._rules.moves
 
     async def next(self, timeout_ms: int | None = None) -> TopicRecord | None:
         """Return the next record; the previous one counts as handled. None on a timeout, or after `close`."""
@@ -285,6 +298,8 @@ class AsyncConsumer:
         self._epoch = reply.member_epoch
         if reply.rebalance:
             self._follow(reply.assigned)
+        if reply.HasField("move"):
+            await self._move(reply.move)
         error = self._receive(reply.partitions)
         if error is not None:
             await self._rest_after(error, got=any(one.records for one in reply.partitions))
@@ -292,6 +307,18 @@ class AsyncConsumer:
         self._troubles = 0
         if keeps or not ((positions and has_room) or reply.rebalance):
             await self._pause()
+
+    async def _move(self, hint: wire.MoveHint) -> None:
+        """Poll at another broker from now on. The member stays the same, because each poll carries its whole state."""
+        target = self._rules.target(hint.addresses, hint.window_ms, _now_ms(), self._brokers.address)
+        if target is None:
+            return
+        if not await self._brokers.is_reachable(target):
+            self._rules.failed(target, _now_ms())
+            return
+        self._rules.moved(_now_ms())
+        log.info("moving to the broker at %s: %s", target, hint.reason)
+        self._brokers.prefer([target])
 
     async def _rest_after(self, error: TidemillError, *, got: bool) -> None:
         """Wait before the next read of a partition that cannot be read now; the others do not wait for it."""

@@ -79,6 +79,7 @@ class ConsumerKeywords(TypedDict, total=False):
     connect_timeout_ms: int
     client_id: str
     rack: str
+    follow_hints: bool
 
 
 class ConsumerOptions(NamedTuple):
@@ -97,6 +98,8 @@ class ConsumerOptions(NamedTuple):
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     client_id: str = "tidemill"
     rack: str = ""
+    follow_hints: bool = True
+    """Use the brokers that the cluster names; otherwise stay at the given address, if that broker serves messages."""
 
 
 Chosen = TypeVar("Chosen", ProducerOptions, ConsumerOptions)

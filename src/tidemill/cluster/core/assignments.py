@@ -11,6 +11,8 @@ from typing import NamedTuple
 from tidemill.cluster.core.selector import Candidate, Choice, choose
 
 ASSIGNED_MS = 10_000
+SWEEP_MS = 500
+"""How often assignments that were not taken are looked for."""
 ASSIGNMENTS_MAX = 10_000
 """The most assignments at a time. Beyond it, clients are sent by the published counts only."""
 
@@ -30,6 +32,7 @@ class Assignments:
         """By topic and client, in the order of time."""
         self._published: dict[str, dict[int, int]] = {}
         self._count = 0
+        self._swept_ms = 0
 
     def __len__(self) -> int:
         return self._count
@@ -74,6 +77,9 @@ class Assignments:
             self._forget_empty(topic)
 
     def _expire(self, now_ms: int) -> None:
+        if abs(now_ms - self._swept_ms) < SWEEP_MS:
+            return
+        self._swept_ms = now_ms
         for topic in list(self._open):
             for client_id in [client for client, to in self._open[topic].items() if to.until_ms <= now_ms]:
                 self._remove(topic, client_id)

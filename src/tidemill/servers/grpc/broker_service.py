@@ -25,8 +25,10 @@ from tidemill.records.build import NewRecord, build_batch
 from tidemill.security.core.failing_producers import OWN_ERRORS
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.grpc import group_members
+from tidemill.servers.grpc.broker_choice import ANY_TIMELINE, BrokerChoice, described, may_see_loads
 from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.error_status import answered, meaning
+from tidemill.servers.grpc.move_hints import MoveHints
 from tidemill.servers.grpc.partition_reads import ANSWER_BYTES_MAX, ReadPosition, read_partitions
 from tidemill.servers.grpc.producer_throttle import ProducerThrottle
 from tidemill.servers.grpc.routing import Peer, Routes
@@ -45,8 +47,6 @@ LOOK_S = 0.25
 """How long a leader may take to report its records, when another leader may have some, too."""
 VERSION_NEWEST = 13
 UNKNOWN_OFFSET = -1
-ANY_TIMELINE = "-"
-"""The name that clients send which are not bound to a timeline."""
 PRODUCER_EPOCH_MAX = 2**15 - 1
 T = TypeVar("T")
 ACKS = {wire.ACKS_ALL: -1, wire.ACKS_LEADER: 1}
@@ -55,10 +55,12 @@ ACKS = {wire.ACKS_ALL: -1, wire.ACKS_LEADER: 1}
 class BrokerService(generated.BrokerServiceServicer):
     """The calls of the schema."""
 
-    def __init__(self, broker: BrokerNode, routes: Routes) -> None:
+    def __init__(self, broker: BrokerNode, routes: Routes, hints: MoveHints) -> None:
         self._broker = broker
+        self._hints = hints
         self._routes = routes
         self._throttle = ProducerThrottle(broker.security.failing_producers, ThrottlingQuotaExceeded)
+        self._choice = BrokerChoice(broker, routes)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -97,10 +99,8 @@ class BrokerService(generated.BrokerServiceServicer):
         """Return the leaders of partitions and their addresses."""
 
         async def metadata() -> wire.GetMetadataReply:
-            brokers = [
-                wire.BrokerInfo(node_id=peer.node_id, address=peer.address, rack=peer.rack)
-                for peer in self._routes.brokers()
-            ]
+            reports = self._broker.loads.reports() if may_see_loads(call) else {}
+            brokers = [described(peer, reports) for peer in self._routes.brokers()]
             topics = [_topic(topic) for topic in self._topics(request.topics, call)]
             return wire.GetMetadataReply(cluster_id=self._broker.cluster_id, brokers=brokers, topics=topics)
 
@@ -114,17 +114,7 @@ class BrokerService(generated.BrokerServiceServicer):
         for name in (request.topic, resource_of(request.timeline)):
             if name not in ("", ANY_TIMELINE):
                 call.rights.check_topic(Operation.DESCRIBE, name)
-        found = self._routes.choices(topic=request.topic, timeline=request.timeline)
-        choices = [
-            wire.Choice(
-                broker=wire.BrokerInfo(**one.peer._asdict()),
-                weight=one.weight,
-                consumers=one.consumers,
-                state=one.state,
-            )
-            for one in found
-        ]
-        return wire.ChooseBrokersReply(choices=choices, carries=self._broker.carries)
+        return await self._choice.answer(request, call)
 
     def _topics(self, names: Sequence[str], call: GrpcCall) -> list[Topic]:
         """The topics with these names, or all that are not internal; without those that may not be described.
@@ -223,9 +213,14 @@ class BrokerService(generated.BrokerServiceServicer):
         """Send a heartbeat and return records."""
         if call.rights.allows(Operation.READ, ResourceType.GROUP, request.group):
             self._note_reader(request.topics, request.member_id, call)  # before the wait for records
-        return await self._coordinated(
+        reply = await self._coordinated(
             "Poll", request, call, lambda: self._poll(request, call), wait_ms=request.max_wait_ms
         )
+        hint = self._hints.of_topic(request.topics[0], request.member_id, call) if request.topics else None
+        if hint is not None:
+            reply.move.MergeFrom(wire.MoveHint(addresses=[hint.address], reason=hint.reason, window_ms=hint.window_ms))
+            self._broker.readers.forget(request.topics, request.member_id)
+        return reply
 
     async def _poll(self, request: wire.PollRequest, call: GrpcCall) -> wire.PollReply:
         reply = await group_members.heartbeat(self._broker, request, _host(call))

@@ -12,9 +12,6 @@ import grpc.aio
 import structlog
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.broker.health import TOPIC
-from tidemill.cluster.core.registration import HEALTHY, INACTIVE, Registration
-from tidemill.cluster.core.selector import Candidate, choose
 from tidemill.model.errors import (
     CoordinatorNotAvailable,
     LeaderNotAvailable,
@@ -46,17 +43,8 @@ class Peer(NamedTuple):
     rack: str
 
 
-class Chosen(NamedTuple):
-    """A broker for a client of a topic or timeline."""
-
-    peer: Peer
-    weight: int
-    consumers: int
-    state: str
-
-
 class Routes:
-    """Finds the broker of every partition and group, and the brokers that clients should use."""
+    """Finds the broker of every partition and group, and forwards calls to it."""
 
     def __init__(
         self, broker: BrokerNode, options: tuple[Any, ...], credentials: Callable[[], Any] | None = None
@@ -66,7 +54,6 @@ class Routes:
         self._options = options
         self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._carrier = -1
         self.here = ""
         """The address of this broker's gRPC server; empty if it listens everywhere: clients know an address of it."""
 
@@ -76,38 +63,6 @@ class Routes:
         others = (one for one in self._broker.view.image.brokers.values() if one.node_id != mine.node_id)
         listed = [Peer(one.node_id, str(one.grpc) if one.grpc else "", one.rack or "") for one in others]
         return sorted([mine, *listed])
-
-    def choices(self, *, topic: str = "", timeline: str = "") -> list[Chosen]:
-        """Return the brokers that a client of this topic or timeline should connect to, best first."""
-        key = timeline or TOPIC + topic
-        carriers = self._carriers()
-        loads = [Candidate(node, one.consumers, one.state == HEALTHY) for node, one in carriers.items()]
-        peers = {peer.node_id: peer for peer in self.brokers()}
-        return [
-            Chosen(
-                peers[choice.node_id],
-                choice.weight,
-                carriers[choice.node_id].consumers.get(key, 0),
-                carriers[choice.node_id].state,
-            )
-            for choice in choose(key, loads)
-        ]
-
-    def carrier(self) -> Peer | None:
-        """Return a carrier; the same one while it is available."""
-        carriers = self._carriers()
-        if self._carrier not in carriers:
-            self._carrier = next((one.peer.node_id for one in self.choices()), -1)
-        found = carriers.get(self._carrier)
-        return None if found is None else Peer(self._carrier, str(found.grpc), found.rack or "")
-
-    def _carriers(self) -> dict[int, Registration]:
-        """Return the carriers that have a gRPC server."""
-        return {
-            node: one
-            for node, one in self._broker.view.image.brokers.items()
-            if one.carries and one.state != INACTIVE and one.grpc is not None
-        }
 
     async def coordinator_of(self, group: str, *, forwarded: bool) -> Peer | None:
         """Return the group's coordinator; None when it is this broker."""

@@ -23,6 +23,7 @@ from tidemill.servers.grpc.channel_options import CHANNEL_OPTIONS
 from tidemill.servers.grpc.connection_count import connection_readings
 from tidemill.servers.grpc.credentials_loading import load_certificate
 from tidemill.servers.grpc.login import GrpcLogin
+from tidemill.servers.grpc.move_hints import MoveHints
 from tidemill.servers.grpc.routing import Routes
 from tidemill.servers.grpc.timeline_peers import add_timeline_peers
 from tidemill.servers.grpc.timeline_relay import TimelineRelay
@@ -96,14 +97,15 @@ class GrpcServer:
         await self._routes.close()
 
     def _serve(self, server: grpc.aio.Server) -> None:
-        streams = BrokerService(self._broker, self._routes)
+        hints = MoveHints(self._broker)
+        streams = BrokerService(self._broker, self._routes, hints)
         broker_pb2_grpc.add_BrokerServiceServicer_to_server(streams, server)
         if self._broker.answer_timeline_calls is not None:
             add_timeline_peers(server, self._broker.answer_timeline_calls)
         if self._broker.timelines is not None or not self._broker.carries:
             mine = self._broker.timelines
-            clock_ms = self._broker.clock_ms
-            timelines = TimelineRelay(self._routes, clock_ms) if mine is None else TimelineService(self._broker, mine)
+            broker, routes = self._broker, self._routes
+            timelines = TimelineRelay(broker, routes) if mine is None else TimelineService(broker, mine, hints)
             timeline_pb2_grpc.add_TimelineServiceServicer_to_server(timelines, server)
 
 

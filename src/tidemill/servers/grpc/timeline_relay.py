@@ -12,8 +12,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tidemill.broker.broker import BrokerNode
 from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import StoreUnavailable
+from tidemill.servers.grpc.broker_choice import best_carrier, carriers_of
 from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.error_status import refuse
 from tidemill.servers.grpc.routing import Peer, Routes, path_of
@@ -26,9 +28,11 @@ SERVICE = timeline_pb2.DESCRIPTOR.services_by_name["TimelineService"]
 class TimelineRelay:
     """The calls of the schema, each by its name. The carrier checks the rights of the client."""
 
-    def __init__(self, routes: Routes, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, broker: BrokerNode, routes: Routes) -> None:
         self._routes = routes
-        self._clock_ms = clock_ms
+        self._broker = broker
+        self._used: int | None = None
+        """The carrier that is used now."""
 
     def __getattr__(self, method: str) -> Callable[[Any, Any], Any]:
         """Return the handler of any unary call."""
@@ -71,20 +75,23 @@ class TimelineRelay:
         while True:
             await asyncio.sleep(PING_S)
             try:
-                await call.check_login(self._clock_ms())
+                await call.check_login(self._broker.clock_ms())
             except TidemillError as error:
                 stream.cancel()
                 return error
 
     async def _carrier(self, call: GrpcCall) -> Peer:
-        carrier = self._routes.carrier()
-        if carrier is None:
+        carriers = carriers_of(self._broker.view.image.brokers)
+        if self._used not in carriers:
+            self._used = best_carrier(self._broker)
+        if self._used is None:
             error = StoreUnavailable(
                 "this broker has only the overseer role and no carrier is running; start one with --roles carrier"
             )
             await refuse(call, error)
             raise error
-        return carrier
+        found = carriers[self._used]
+        return Peer(self._used, str(found.grpc), found.rack or "")
 
 
 async def _pass_on(call: GrpcCall, error: grpc.aio.AioRpcError) -> None:

@@ -18,6 +18,7 @@ from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.channel_counts import CONSUMER, PRODUCER, ChannelCounts
 from tidemill.servers.grpc.client_sessions import CONSUMES, ClientSession, ClientSessions
 from tidemill.servers.grpc.error_status import answered, meaning, refuse
+from tidemill.servers.grpc.move_hints import MoveHints
 from tidemill.servers.grpc.producer_throttle import ProducerThrottle
 from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
@@ -54,13 +55,15 @@ STATUS_NUMBERS = {status: number for number, status in STATUSES.items()}
 class TimelineService(generated.TimelineServiceServicer):
     """The calls of the schema."""
 
-    def __init__(self, broker: BrokerNode, dispatcher: Dispatcher) -> None:
+    def __init__(self, broker: BrokerNode, dispatcher: Dispatcher, hints: MoveHints) -> None:
         self._broker = broker
+        self._hints = hints
         self._dispatcher = dispatcher
         self._tracer = None if broker.tracer is None else broker.tracer.timelines
         self._throttle = ProducerThrottle(broker.security.failing_producers, ProducerThrottled)
         self._sessions = ClientSessions(lambda: secrets.token_hex(16))
         self._counts = ChannelCounts(broker.metrics)
+        broker.loads.producers = self._sessions.producers_by_timeline
         broker.metrics.sources.append(self._counts.readings(self._sessions.producers))
 
     async def Handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:  # noqa: N802
@@ -236,7 +239,7 @@ class TimelineService(generated.TimelineServiceServicer):
 
     async def Work(self, requests: AsyncIterator[wire.WorkUp], call: GrpcCall) -> AsyncIterator[wire.WorkDown]:  # noqa: N802
         """Lease messages as they fall due."""
-        stream = work(self._dispatcher, self._sessions, requests, call, self._counts, self._tracer)
+        stream = work(self._dispatcher, self._sessions, requests, call, self._counts, self._hints, self._tracer)
         try:
             with self._counts.failures(CONSUMER):
                 async with aclosing(stream) as downs:

@@ -22,6 +22,7 @@ from tidemill.servers.grpc.call import GrpcCall
 from tidemill.servers.grpc.channel_counts import ChannelCounts
 from tidemill.servers.grpc.client_sessions import ClientSessions
 from tidemill.servers.grpc.error_status import UNEXPECTED
+from tidemill.servers.grpc.move_hints import MoveHints
 from tidemill.timelines.consumer import Granted, TimelineConsumer
 from tidemill.timelines.core.lease import TOOK_EFFECT, Command, CommandOutcome, Complete, Extend, Release, error_of
 from tidemill.timelines.core.load import AVAILABLE_MAX
@@ -234,12 +235,19 @@ class WorkStream:
             late_ms=load.late_ms,
         )
 
-    async def ping(self, call: GrpcCall) -> None:
-        """Ping in a loop, and end the stream when the client may not read any more."""
+    def _hint(self, call: GrpcCall, hints: MoveHints) -> None:
+        hint = hints.of_timeline(self._timeline, self._consumer_id, call)
+        if hint is not None:
+            move = wire.MoveHint(addresses=[hint.address], reason=hint.reason, window_ms=hint.window_ms)
+            self._send(wire.WorkDown(move=move))
+
+    async def ping(self, call: GrpcCall, hints: MoveHints) -> None:
+        """Ping in a loop, send hints to move, and end the stream when the client may not read any more."""
         while True:
             ping = wire.Pinged(sent_us=self._dispatcher.clock.wall_us(), load=self._load())
             self._send(wire.WorkDown(ping=ping))
             await asyncio.sleep(PING_S)
+            self._hint(call, hints)
             try:
                 await call.check_login(self._dispatcher.clock.now_ms())
                 call.rights.check_topic(Operation.READ, resource_of(self._timeline))
@@ -254,6 +262,7 @@ async def work(
     ups: AsyncIterator[wire.WorkUp],
     call: GrpcCall,
     counts: ChannelCounts,
+    hints: MoveHints,
     tracer: TimelineTracer | None = None,
 ) -> AsyncGenerator[wire.WorkDown, None]:
     """Serve one consumer's stream."""
@@ -269,7 +278,9 @@ async def work(
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
     if first.start.busy:
         dispatcher.ready(timeline, consumer, busy=True)
-    tasks = [asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping(call))]
+    tasks = [
+        asyncio.create_task(one) for one in (stream.read(ups, consumer), stream.settle(), stream.ping(call, hints))
+    ]
     try:
         with counts.consuming():
             async for down in stream.downs():

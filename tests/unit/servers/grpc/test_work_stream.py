@@ -52,9 +52,11 @@ async def test_a_stream_ends_when_its_operations_cannot_be_settled() -> None:
         caller=Caller(), rights=SimpleNamespace(check_topic=lambda *_: None), check_login=lambda _: None
     )
 
+    hints: Any = SimpleNamespace(of_timeline=lambda *_: None)
+
     async def consume() -> None:
         async with asyncio.timeout(LIMIT_S):
-            async for _ in work(Failing(), sessions, ups("s"), call, ChannelCounts(BrokerMetrics())):  # type: ignore[arg-type]
+            async for _ in work(Failing(), sessions, ups("s"), call, ChannelCounts(BrokerMetrics()), hints):  # type: ignore[arg-type]
                 pass
 
     with pytest.raises(StoreUnavailable, match="unexpected error"):
