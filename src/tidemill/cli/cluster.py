@@ -14,6 +14,7 @@ from tidemill.cli.options import Json, local_folder
 from tidemill.cli.output import progress, remark, say, show, show_document, show_json
 
 if TYPE_CHECKING:
+    from tidemill.cluster.core.broker_load import LoadReport
     from tidemill.cluster.core.rebalance_plan import PartitionPlan
     from tidemill.pipelines.spec.core.broker import KafkaBroker
     from tidemill.streams.core.insync import Lag
@@ -28,11 +29,15 @@ STATUS_COLUMNS = (
     *("broker", "address", "rack", "roles", "state", "controller"),
     *("leads", "replicas", "in sync", "lag", "lag ms"),
 )
+LOAD_COLUMNS = (
+    *("broker", "level", "requests/s", "queue", "delay ms", "cpu cores", "flush ms", "disk", "peers ms", "missing"),
+)
 FACTS = {
     "broker.rack": "rack",
     "process.roles": "roles",
     "tidemill.consumers": "consumers",
     "tidemill.grpc": "grpc",
+    "tidemill.load": "load",
     "tidemill.replica.lag": "lag",
     "tidemill.state": "state",
     "tidemill.state.reason": "reason",
@@ -202,17 +207,26 @@ def choose(
     """Show which brokers a client of a timeline should use, best first, with weights.
 
     Brokers that already serve the timeline come first, up to 4 consumers each, then the least loaded. No broker gets
-    more than 7.
+    more than 7. Overloaded, slow and degraded brokers come last.
 
     Example: tidemill cluster choose reminders
     """
+    from tidemill.cluster.core.broker_load import LoadReport, is_slow
     from tidemill.cluster.core.selector import Candidate
     from tidemill.cluster.core.selector import choose as decide
 
     nodes, _, _, _ = _look(broker_at(bootstrap, access))
     carriers = {node.node_id: node for node in nodes if _carries(node)}
+    reports = {number: _load_of(node) or LoadReport() for number, node in carriers.items()}
     loads = [
-        Candidate(number, _served(node), healthy=node.facts.get("state") == HEALTHY)
+        Candidate(
+            number,
+            _served(node),
+            node.facts.get("state") == HEALTHY,
+            reports[number].level,
+            is_slow(number, reports),
+            reports[number].averages.requests_per_s,
+        )
         for number, node in carriers.items()
     ]
     rows = [
@@ -226,6 +240,51 @@ def choose(
         for choice in decide(timeline, loads)
     ]
     show(rows, ("broker", "weight", "grpc", "consumers", "timelines"), as_json=as_json)
+
+
+@app.command()
+def load(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = False) -> None:
+    """Show the load of each broker, as it measures and publishes it: averages of about the last 10 seconds.
+
+    DELAY MS is how late timers of the event loop fire, FLUSH MS the time of one flush of a log file, PEERS MS the
+    longest round trip to another broker. MISSING names registered brokers that do not answer this one.
+
+    Example: tidemill cluster load
+    """
+    from tidemill.servers.http.core.load_rows import load_row
+    from tidemill.wire.http.cluster import ClusterLoads, NodeLoad
+
+    nodes, _, _ = _look(broker_at(bootstrap, access))
+    found = {node.node_id: load_row(_load_of(node)) for node in nodes if node.there}
+    if as_json:
+        show_document(ClusterLoads(brokers=[NodeLoad(broker=number, load=each) for number, each in found.items()]))
+        return
+    rows = [
+        {"broker": number, "level": "unknown"}
+        if each is None
+        else {
+            "broker": number,
+            "level": each.level,
+            "requests/s": each.requests_per_second,
+            "queue": each.queue,
+            "delay ms": each.loop_delay_ms,
+            "cpu cores": each.cpu_cores,
+            "flush ms": each.flush_ms,
+            "disk": f"{each.disk_used_share:.0%}",
+            "peers ms": max(
+                (peer.round_trip_ms for peer in each.peers if peer.round_trip_ms is not None), default=None
+            ),
+            "missing": _join(peer.broker for peer in each.peers if peer.missing) or None,
+        }
+        for number, each in found.items()
+    ]
+    show(rows, LOAD_COLUMNS, as_json=False)
+
+
+def _load_of(node: ClusterNode) -> "LoadReport | None":
+    from tidemill.cluster.core.broker_load import decode_load
+
+    return decode_load(node.facts.get("load", "").encode())
 
 
 def _served(node: ClusterNode) -> dict[str, int]:
@@ -321,6 +380,7 @@ def _carries(node: ClusterNode) -> bool:
 
 def _status(nodes: list[ClusterNode], controller: int, carried: Mapping[Any, Any], moving: int) -> "ClusterStatus":
     """The status as the JSON API has it. What only the HTTP server of a broker knows is left out."""
+    from tidemill.servers.http.core.load_rows import load_row
     from tidemill.wire.http.cluster import ClusterBroker, ClusterStatus
 
     leads = Counter(each.leader for each in carried.values())
@@ -344,6 +404,7 @@ def _status(nodes: list[ClusterNode], controller: int, carried: Mapping[Any, Any
                 lag_ms=round(lags[node.node_id].ms) if node.node_id in lags else None,
                 reasons=[node.facts["reason"]] if node.facts.get("reason") else [],
                 report=None,
+                load=load_row(_load_of(node)),
             )
             for node in nodes
         ],

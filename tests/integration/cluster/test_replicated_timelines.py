@@ -48,7 +48,10 @@ class SteadyConsumer(Thread):
 
     def run(self) -> None:
         while not self._stopping.is_set():
-            with suppress(TidemillError), Timeline(self._where, "reminders", timeout_ms=2_000) as timeline:
+            with (
+                suppress(TidemillError),
+                Timeline(self._where, "reminders", timeout_ms=2_000, follow_hints=False) as timeline,
+            ):
                 for lease in timeline.work(idle_ms=2_000):
                     if time.time() < lease.due.timestamp():
                         self.early.append(lease.body)
@@ -195,7 +198,7 @@ def code_of_a_stranger(where: str) -> grpc.StatusCode:
 def left(brokers: Brokers, number: int) -> int:
     """The messages of the timeline, as this broker counts them."""
     for _ in range(50):
-        with suppress(TidemillError), Timeline(address(brokers, number), "reminders") as timeline:
+        with suppress(TidemillError), Timeline(address(brokers, number), "reminders", follow_hints=False) as timeline:
             return timeline.count()
         time.sleep(0.2)
     raise AssertionError(f"broker {number} does not count")

@@ -108,7 +108,10 @@ class Consumers:
             thread.join(WAIT_S)
 
     def _work(self, rack: str) -> None:
-        with suppress(TidemillError), Timeline(self._where, "reminders", timeout_ms=2_000) as timeline:
+        with (
+            suppress(TidemillError),
+            Timeline(self._where, "reminders", timeout_ms=2_000, follow_hints=False) as timeline,
+        ):
             timeline.create(window_ms=1_000, lease_ms=3_000)
             while not self._stopping.is_set():
                 for lease in timeline.work(rack=rack, idle_ms=STAYS_MS):
@@ -127,7 +130,7 @@ def address(brokers: Brokers, number: int) -> str:
 
 
 def work(where: str, done: "Counter[bytes]") -> None:
-    with Timeline(where, "reminders") as timeline:
+    with Timeline(where, "reminders", follow_hints=False) as timeline:
         timeline.create()  # a broker hears of what others created after a while; who creates it again need not wait
         for lease in timeline.work(idle_ms=6_000):
             done[lease.body] += 1

@@ -16,6 +16,7 @@ _TARGET = "on the topic or timeline of the setting dead_letter"
 _READ_GROUP = api_rights((Operation.READ, _GROUP))
 _PRODUCER = ApiRight(Operation.WRITE, _TOPIC, "on the timeline of the session, which belongs to the user who opened it")
 
+_LOADS = "to see the load of the brokers"
 AUTHORIZATION: dict[str, ApiRights] = {
     "BrokerService/CreateTopic": api_rights(
         ApiRight(Operation.CREATE, _CLUSTER, _ANY_CLUSTER_RIGHT), (Operation.CREATE, _TOPIC)
@@ -24,8 +25,12 @@ AUTHORIZATION: dict[str, ApiRights] = {
         ApiRight(Operation.DELETE, _CLUSTER, _ANY_CLUSTER_RIGHT), (Operation.DELETE, _TOPIC)
     ),
     "BrokerService/ListTopics": api_rights(ApiRight(Operation.DESCRIBE, _TOPIC, _LEFT_OUT)),
-    "BrokerService/GetMetadata": api_rights(ApiRight(Operation.DESCRIBE, _TOPIC, _LEFT_OUT)),
-    "BrokerService/ChooseBrokers": api_rights(ApiRight(Operation.DESCRIBE, _TOPIC, "if the call names one")),
+    "BrokerService/GetMetadata": api_rights(
+        ApiRight(Operation.DESCRIBE, _TOPIC, _LEFT_OUT), ApiRight(Operation.DESCRIBE, _CLUSTER, _LOADS)
+    ),
+    "BrokerService/ChooseBrokers": api_rights(
+        ApiRight(Operation.DESCRIBE, _TOPIC, "if the call names one"), ApiRight(Operation.DESCRIBE, _CLUSTER, _LOADS)
+    ),
     "BrokerService/InitProducer": api_rights(
         ApiRight(Operation.IDEMPOTENT_WRITE, _CLUSTER, "WRITE on any topic is enough"),
         ApiRight(Operation.WRITE, _TOPIC, "on at least one topic; IDEMPOTENT_WRITE is enough"),

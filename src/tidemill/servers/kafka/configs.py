@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.cluster.core.broker_load import encode_load
 from tidemill.cluster.core.image import Topic
 from tidemill.model import group_settings, topic_settings
 from tidemill.model.broker_settings import TOPIC_SETTING_OF
@@ -130,6 +131,7 @@ def _identity_listing(broker: BrokerNode) -> list[ConfigEntry]:
             "Consumers of timelines that it serves.",
             ",".join(f"{name}={count}" for name, count in sorted(mine.consumers.items())),
         ),
+        "tidemill.load": ("Its measured load, as JSON.", encode_load(broker.loads.own).decode()),
         "tidemill.replica.lag": (
             "Followers of the partitions that it leads, with their lag in records and in milliseconds.",
             encode_lags(worst_lags(broker.partitions)),

@@ -82,6 +82,46 @@ class NoQuestion(Document, frozen=True, kw_only=True):
     """A question without choices."""
 
 
+class PeerRoundTrip(Document, frozen=True, kw_only=True):
+    """The connection from a broker to another one."""
+
+    broker: int
+    round_trip_ms: float | None
+    """Smoothed; null while it was not measured."""
+    missing: bool
+    """Whether the other broker is registered and does not answer."""
+
+
+class LoadRow(Document, frozen=True, kw_only=True):
+    """The measured load of a broker: averages with a half-life of 10 s."""
+
+    level: str
+    """normal, busy or overloaded."""
+    requests_per_second: float
+    queue: float
+    """Requests that are being served."""
+    loop_delay_ms: float
+    cpu_cores: float
+    flush_ms: float
+    disk_used_share: float
+    clients_round_trip_ms: float
+    """The round trip to consumers of timelines; 0 without consumers."""
+    peers: list[PeerRoundTrip]
+
+
+class NodeLoad(Document, frozen=True, kw_only=True):
+    """A broker and its load; null if it does not report one."""
+
+    broker: int
+    load: LoadRow | None
+
+
+class ClusterLoads(Document, frozen=True, kw_only=True):
+    """The loads of all connected brokers."""
+
+    brokers: list[NodeLoad]
+
+
 class ClusterBroker(Document, frozen=True, kw_only=True):
     """One broker of the cluster. Fields after `lag_ms` are null for a broker that does not answer."""
 
@@ -99,6 +139,8 @@ class ClusterBroker(Document, frozen=True, kw_only=True):
     lag_ms: int | None
     reasons: list[str]
     report: BrokerReport | None
+    load: LoadRow | None = None
+    """What it has published last; null for a broker that is not connected."""
 
 
 class ShortPartition(Document, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from tidemill.servers.http.api.api_context import ApiContext
 from tidemill.servers.http.api.broker_parts import Gathered
 from tidemill.servers.http.api.broker_reports import REPORT
 from tidemill.servers.http.core.cluster_counts import ClusterCounts, count_cluster
+from tidemill.servers.http.core.load_rows import load_row
 from tidemill.streams.core.insync import Lag
 from tidemill.wire.http.cluster import BrokerReport, ClusterBroker, ClusterStatus, NoQuestion, ShortPartition
 
@@ -58,6 +59,7 @@ def _brokers(broker: BrokerNode, counts: ClusterCounts, gathered: Gathered[Broke
     image = broker.view.image
     addresses = {each.node_id: f"{each.host}:{each.port}" for each in broker.view.brokers() if each.port}
     lags = worst(_lags(gathered.parts.values()))
+    loads = broker.loads.reports()
     found = []
     for seen in cluster_health(image):
         node = seen.broker
@@ -79,6 +81,7 @@ def _brokers(broker: BrokerNode, counts: ClusterCounts, gathered: Gathered[Broke
                 lag_ms=None if lag is None else round(lag.ms),
                 reasons=[reason for reason in reasons if reason],
                 report=report,
+                load=load_row(loads.get(node)) if registration is not None else None,
             )
         )
     return found
