@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 import pytest
 from tests.integration.health import timelines_health as health
 from tests.support.metrics import scraped
+from tests.support.system_clock import SystemClock, system_clock
 from tests.support.waiting import eventually
 
 from tidemill import Message, Timeline
 from tidemill.app.clocks import SystemClocks
 from tidemill.client.timelines import ClockState
 from tidemill.testing import Broker
+
+__all__ = ["system_clock"]
 
 
 class Wall:
@@ -43,6 +46,42 @@ def degradations(found: Mapping[str, float]) -> set[str]:
     holding = {key for key, value in found.items() if key.startswith("tidemill_degraded{") and value}
     assert holding <= {f'tidemill_degraded{{reason="{each}"}}' for each in ("clock_in_doubt", "timelines_wall_clock")}
     return holding
+
+
+@pytest.fixture
+def ahead(system_clock: SystemClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """A broker whose clock is five seconds ahead of those of its clients, and was so before its start."""
+    system_clock.jump("+5s")
+    with Broker(process=True) as running:
+        monkeypatch.delenv("LD_PRELOAD")
+        yield running
+
+
+def test_clients_learn_that_their_clock_differs(ahead: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    with Timeline(ahead.grpc, "line") as timeline:
+        timeline.create(lease_ms=60_000)
+
+        def knows() -> bool:
+            timeline.schedule([Message(b"tea", 0.0)])
+            return timeline.clock is not None and "client" in timeline.clock.drifts_ms
+
+        eventually(knows)
+        assert timeline.clock is not None
+        assert -5_100 < timeline.clock.drifts_ms["client"] < -4_900
+        reported: list[ClockState] = []
+        for lease in timeline.work(idle_ms=20_000, on_clock=reported.append):
+            worker = lease.worker
+            eventually(lambda: bool(reported))
+            lease.complete()
+            found = scraped(ahead.http)
+            break
+        assert worker.clock == reported[0]
+        assert -5_100 < reported[0].drifts_ms["client"] < -4_900
+        assert not reported[0].in_doubt
+        for target in ("consumers", "producers"):
+            assert -5.1 < found[f'tidemill_clock_drift_seconds{{target="{target}"}}'] < -4.9
+    logged = [record.getMessage() for record in caplog.records if "clock_drift: this machine" in record.getMessage()]
+    assert len(logged) == 2, "once by the producer, once by the consumer"
 
 
 @pytest.mark.parametrize("jump_s", [120, -120])

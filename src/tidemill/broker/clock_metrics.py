@@ -6,14 +6,12 @@ furthest from zero is reported: an average would hide two clocks that are wrong 
 
 from collections.abc import Callable, Iterator, Sequence
 
+from tidemill.broker.clock_drifts import CLIENTS, STORE, WATCHED
 from tidemill.clocks.core.doubt import DoubtKind
 from tidemill.clocks.watch import ClockWatch
 from tidemill.model.metrics import Gauge
 from tidemill.timelines.dispatcher import Dispatcher
-from tidemill.timelines.health import DRIFT_MS_MAX, ClientKind
-
-BROKER, COORDINATION, STORE = "broker", "coordination", "store"
-CLIENTS = {ClientKind.CONSUMER: "consumers", ClientKind.PRODUCER: "producers"}
+from tidemill.timelines.health import DRIFT_MS_MAX
 
 
 def clock_readings(watch: ClockWatch) -> Callable[[], Iterator[Gauge]]:
@@ -24,7 +22,7 @@ def clock_readings(watch: ClockWatch) -> Callable[[], Iterator[Gauge]]:
         for kind in DoubtKind:
             labels = (("reason", kind.value),)
             yield Gauge("tidemill_clock_in_doubt", "The wall clock is in doubt.", float(kind.value in kinds), labels)
-        for doubt, target in ((DoubtKind.BROKERS, BROKER), (DoubtKind.COORDINATION, COORDINATION)):
+        for doubt, target in WATCHED.items():
             found = [(one.offset_ms, one.error_ms) for one in watch.differences() if one.kind is doubt]
             yield from _drifts(target, found)
 

@@ -254,7 +254,7 @@ def load(bootstrap: Bootstrap = None, access: Client = None, as_json: Json = Fal
     from tidemill.servers.http.core.load_rows import load_row
     from tidemill.wire.http.cluster import ClusterLoads, NodeLoad
 
-    nodes, _, _ = _look(broker_at(bootstrap, access))
+    nodes = _look(broker_at(bootstrap, access))[0]
     found = {node.node_id: load_row(_load_of(node)) for node in nodes if node.there}
     if as_json:
         show_document(ClusterLoads(brokers=[NodeLoad(broker=number, load=each) for number, each in found.items()]))

@@ -6,6 +6,7 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Literal, Self, TypedDict, Unpack, cast
 from tidemill.client.grpc_login import FetchToken
 from tidemill.client.grpc_security import parse_grpc_security
 from tidemill.client.rpc import CONNECT_TIMEOUT_MS
+from tidemill.client.timelines.clock_state import OWN_CLOCK, ClockNotices, ClockState, OnClock
 from tidemill.client.timelines.connection import TIMEOUT_MS, TimelineConnection
 from tidemill.client.timelines.lease import AsyncLease
 from tidemill.client.timelines.message import (
@@ -27,7 +29,8 @@ from tidemill.client.timelines.message import (
     from_ms,
 )
 from tidemill.client.timelines.naming import timeline_name
-from tidemill.client.timelines.worker import OnClock, Worker
+from tidemill.client.timelines.worker import Worker
+from tidemill.model.errors import TidemillError
 from tidemill.model.message_ids import RANDOM_BITS, new_id
 from tidemill.model.timeline_errors import BadMessageId, BadRecurrence, BatchTooLarge, TimelineError, by_name
 from tidemill.wire.grpc import timeline_pb2 as wire
@@ -39,6 +42,8 @@ TRACEPARENT = "traceparent"
 TRACEPARENT_SHAPE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 SCHEDULE_BYTES_MAX = 8 * 1024 * 1024
 LIST_MESSAGES_MAX = 1_000
+DRIFT_US_MAX = 1_000_000
+MEASURE_TIMEOUT_S = 2.0
 STATUSES = {
     None: wire.STATUS_ANY,
     "waiting": wire.STATUS_WAITING,
@@ -161,6 +166,7 @@ class AsyncTimeline:
         self._greeting = wire.HandshakeRequest(role=wire.ROLE_PRODUCER, timeline=name, id=group)
         self._workers: set[Worker] = set()
         self._measured: Latency | None = None
+        self._clock = ClockNotices()
 
     async def __aenter__(self) -> Self:
         return self
@@ -215,16 +221,44 @@ class AsyncTimeline:
             raise TypeError("schedule needs a list of messages: schedule([Message(...)])")
         metadata = () if traceparent is None else ((TRACEPARENT, _checked_traceparent(traceparent)),)
         rule = RecurrenceRule(**recurrence) if recurrence else None
+        await self._measure_again()
         ids: list[ScheduledId] = []
         for batch in _batches([_new(one, rule) for one in messages]):
             reply = await self._connection.call_in_session(
                 "Schedule",
                 self._greeting,
-                partial(_schedule_request, batch),
+                partial(self._schedule_request, batch),
                 metadata=metadata,
             )
+            self._heard(reply.clock)
             ids.extend(ScheduledId.of(one.id, one.until_ms, exists_already=not one.changed) for one in reply.outcomes)
         return ids
+
+    @property
+    def clock(self) -> ClockState | None:
+        """What the last answers of the broker said about its clock, and which clocks differ from it by over a second.
+
+        The drift of this machine's clock is `drifts_ms["client"]`. None before the first answer. Consumers have it at
+        their leases: `lease.worker.clock`.
+        """
+        return self._clock.state
+
+    def _heard(self, clock: wire.ClockState) -> None:
+        """Take the state of the broker's clock, with the drift of our own."""
+        measured = self._connection.measured
+        if measured is not None and abs(measured.drift_us) > DRIFT_US_MAX:
+            clock.drifts.add(target=OWN_CLOCK, drift_ms=round(measured.drift_us / 1_000))
+        self._clock.take(clock)
+
+    def _schedule_request(self, batch: list[wire.NewMessage], session: str) -> wire.ScheduleRequest:
+        return wire.ScheduleRequest(session=session, messages=batch, measured=self._connection.measured)
+
+    async def _measure_again(self) -> None:
+        """Compare the clocks again when the last comparison is old; the call that follows reports the result."""
+        if self._connection.should_measure():
+            with suppress(TidemillError, TimeoutError):
+                async with asyncio.timeout(MEASURE_TIMEOUT_S):
+                    await self.ping()
 
     async def cancel(self, ids: str | Sequence[str]) -> None:
         """Cancel messages. All are tried; then one error names those that could not be cancelled."""
@@ -282,6 +316,7 @@ class AsyncTimeline:
         round_trip_us = (back_us - reply.sent_us) - (reply.answered_us - reply.received_us)
         drift_us = ((reply.received_us - reply.sent_us) + (reply.answered_us - back_us)) / 2
         self._measured = Latency(round_trip_us / 1_000, drift_us / 1_000, reply.state)
+        self._connection.measure(request.sent_us, reply, back_us)
         return self._measured
 
     async def work(
@@ -410,10 +445,6 @@ def _rule(recurrence: wire.Recurrence) -> RecurrenceRule:
         until=from_ms(recurrence.until_ms) if recurrence.until_ms else None,
         count=recurrence.count or None,
     )
-
-
-def _schedule_request(batch: list[wire.NewMessage], session: str) -> wire.ScheduleRequest:
-    return wire.ScheduleRequest(session=session, messages=batch)
 
 
 def _generated_id() -> str:

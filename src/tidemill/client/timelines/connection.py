@@ -52,6 +52,11 @@ from tidemill.wire.grpc import timeline_pb2_grpc as service
 
 TIMEOUT_MS = 30_000
 DOUBLINGS_MAX = 10
+NS_PER_US = 1_000
+MEASURE_S = 30.0
+"""How often a producer compares its clock with the broker's."""
+RETRY_S = 1.0
+ROUND_TRIP_US_MAX = 1_000_000
 ANY = "-"
 """The timeline name for a client that is not bound to a timeline."""
 
@@ -111,6 +116,9 @@ class TimelineConnection:
         self._channel: RpcChannel | None = None
         self._stub: Any = None
         self._session = ""
+        self.measured: wire.ClockMeasurement | None = None
+        """How far this machine's clock is ahead of the broker's, measured by the handshake or a ping."""
+        self._compared_s = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
         self._greeting = asyncio.Lock()
@@ -240,8 +248,26 @@ class TimelineConnection:
     async def _greeted(self, greeting: wire.HandshakeRequest, stale: str) -> str:
         async with self._greeting:
             if self._session in ("", stale):
-                self._session = (await self.call("Handshake", greeting)).session
+                sent_us = time.time_ns() // NS_PER_US
+                reply = await self.call("Handshake", greeting)
+                self.measure(sent_us, reply, time.time_ns() // NS_PER_US)
+                self._session = reply.session
             return self._session
+
+    def measure(self, sent_us: int, reply: wire.HandshakeReply | wire.PingReply, back_us: int) -> None:
+        """Compare the clocks by four timestamps. A long round trip, with retries in it, proves nothing."""
+        self._compared_s = time.monotonic()
+        round_trip_us = back_us - sent_us
+        if not reply.received_us or not 0 <= round_trip_us <= ROUND_TRIP_US_MAX:
+            return
+        ahead_us = ((sent_us - reply.received_us) + (back_us - reply.answered_us)) // 2
+        latency_us = max(0, round_trip_us - (reply.answered_us - reply.received_us)) // 2
+        self.measured = wire.ClockMeasurement(drift_us=ahead_us, latency_us=latency_us)
+
+    def should_measure(self) -> bool:
+        """Whether the clocks should be compared again. A client without a session has not called the broker yet."""
+        pause_s = MEASURE_S if self.measured is not None else RETRY_S
+        return self._session != "" and time.monotonic() - self._compared_s > pause_s
 
     async def end(self) -> None:
         """Close permanently."""

@@ -20,11 +20,12 @@ from tidemill.client.timelines.aio import (
     Stored,
     TimelineDescription,
 )
+from tidemill.client.timelines.clock_state import ClockState, OnClock
 from tidemill.client.timelines.connection import TIMEOUT_MS
 from tidemill.client.timelines.lease import Lease
 from tidemill.client.timelines.message import Due, Message, ScheduledId
 from tidemill.client.timelines.naming import timeline_name
-from tidemill.client.timelines.worker import Arrival, OnClock, Worker
+from tidemill.client.timelines.worker import Arrival, Worker
 from tidemill.model.timeline_errors import TimelineError
 
 
@@ -118,6 +119,11 @@ class Timeline:
     ) -> list[ScheduledId]:
         """Schedule messages. They are durable when this returns. Returns the ids; see `AsyncTimeline.schedule`."""
         return self._run(self._async.schedule(messages, traceparent=traceparent, **recurrence))
+
+    @property
+    def clock(self) -> ClockState | None:
+        """The broker's clock and the clocks that differ from it; see `AsyncTimeline.clock`."""
+        return self._async.clock
 
     def cancel(self, ids: str | Sequence[str]) -> None:
         """Cancel messages. All are tried; then one error names those that could not be cancelled."""

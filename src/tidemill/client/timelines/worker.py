@@ -20,7 +20,6 @@ import heapq
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, repeat
@@ -31,6 +30,7 @@ import grpc.aio
 from tidemill.client.broker_selection import reachable
 from tidemill.client.kafka.errors import AuthenticationFailed
 from tidemill.client.move_rules import MoveRules
+from tidemill.client.timelines.clock_state import ClockNotices, OnClock
 from tidemill.client.timelines.connection import TimelineConnection
 from tidemill.client.timelines.held_leases import HeldLeases
 from tidemill.model.errors import TidemillError
@@ -58,17 +58,6 @@ DONE = wire.Outcome(changed=True)
 
 
 log = logging.getLogger("tidemill.timeline")
-
-
-@dataclass(frozen=True, slots=True)
-class ClockState:
-    """The state of the broker's clock: while it is in doubt, nothing is delivered."""
-
-    in_doubt: bool
-    reasons: tuple[str, ...] = ()
-
-
-OnClock = Callable[[ClockState], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +104,7 @@ class Worker:
     ) -> None:
         self._connection = connection.of_consumer()
         self._greeting = greeting
-        self._on_clock = on_clock
+        self.clock = ClockNotices(on_clock)
         self._arrivals: deque[Arrival] = deque()
         self._taken: deque[Arrival] = deque()
         self._early: list[tuple[int, int, float, Arrival]] = []
@@ -350,7 +339,7 @@ class Worker:
             case "move":
                 self._hinted(down.move)
             case "clock":
-                self._clock_changed(ClockState(down.clock.in_doubt, tuple(down.clock.reasons)))
+                self.clock.take(down.clock)
             case "ping":
                 if down.ping.HasField("load"):
                     self.load = _load_of(down.ping.load)
@@ -397,14 +386,6 @@ class Worker:
         if target:
             self._trial, self._mover = target, None
             await self._connection.move_to(target)
-
-    def _clock_changed(self, state: ClockState) -> None:
-        if state.in_doubt:
-            log.warning("broker_clock_in_doubt: nothing is delivered: %s", "; ".join(state.reasons))
-        else:
-            log.info("broker_clock_trusted")
-        if self._on_clock is not None:
-            self._on_clock(state)
 
     def _arrive(self, leases: wire.Leases) -> None:
         now_s, wall_ms = time.monotonic(), time.time_ns() // NS_PER_MS

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tidemill.client.timelines.clock_state import ClockState
 from tidemill.client.timelines.worker import TimelineLoad, Worker
 
 
@@ -18,6 +19,11 @@ class _Handle:
     def is_busy(self) -> bool:
         """Whether the worker has reported that it is busy."""
         return self._worker.is_busy
+
+    @property
+    def clock(self) -> ClockState | None:
+        """The broker's clock, and which clocks differ from it; None while there is nothing to report."""
+        return self._worker.clock.state
 
     @property
     def load(self) -> TimelineLoad | None:

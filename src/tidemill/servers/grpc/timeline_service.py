@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from tidemill.broker.broker import BrokerNode
+from tidemill.broker.clock_drifts import clock_drifts
 from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import BadDueTime, BatchTooLarge, ProducerThrottled
 from tidemill.security.core.resources import Operation, ResourceType
@@ -20,7 +21,7 @@ from tidemill.servers.grpc.client_sessions import CONSUMES, ClientSession, Clien
 from tidemill.servers.grpc.error_status import answered, meaning, refuse
 from tidemill.servers.grpc.move_hints import MoveHints
 from tidemill.servers.grpc.producer_throttle import ProducerThrottle
-from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, work
+from tidemill.servers.grpc.work_stream import OPERATIONS_MAX, clock_state, work
 from tidemill.timelines.consumer import IN_FLIGHT_MAX
 from tidemill.timelines.core.lease import CommandOutcome, error_of
 from tidemill.timelines.core.message import DUE_MS_MAX, MessageStatus, Selection, TimedMessage, check_due, status_of
@@ -33,7 +34,7 @@ from tidemill.timelines.core.timeline import (
     resource_of,
 )
 from tidemill.timelines.dispatcher import Dispatcher, ScheduleRequest
-from tidemill.timelines.health import ClientKind
+from tidemill.timelines.health import DRIFT_MS_MAX, ClientKind
 from tidemill.timelines.lifecycle import settings_from, settings_to
 from tidemill.wire.grpc import timeline_pb2 as wire
 from tidemill.wire.grpc import timeline_pb2_grpc as generated
@@ -73,6 +74,7 @@ class TimelineService(generated.TimelineServiceServicer):
         return await answered(call, lambda: self._handshake(request, call))
 
     async def _handshake(self, request: wire.HandshakeRequest, call: GrpcCall) -> wire.HandshakeReply:
+        received_us = self._dispatcher.clock.wall_us()
         operation = Operation.READ if meaning("role", request.role, CONSUMES) else Operation.WRITE
         call.rights.check_topic(operation, resource_of(request.timeline))
         timeline = await self._dispatcher.find(request.timeline)
@@ -87,7 +89,24 @@ class TimelineService(generated.TimelineServiceServicer):
             now_ms=self._dispatcher.clock.now_ms(),
             timeline=self._info(timeline),
             limits=limits,
+            clock=self._clock() or wire.ClockState(),
+            received_us=received_us,
+            answered_us=self._dispatcher.clock.wall_us(),
         )
+
+    def _drifts(self) -> dict[str, float]:
+        return clock_drifts(self._broker.clock, self._dispatcher.guard)
+
+    def _clock(self) -> wire.ClockState | None:
+        """The state of the broker's clock for a producer; None while there is nothing to report."""
+        reasons = self._dispatcher.guard.clock_reasons
+        apart = {target: round(ms) for target, ms in self._drifts().items() if abs(ms) > DRIFT_MS_MAX}
+        return clock_state(reasons, apart) if reasons or apart else None
+
+    def _heard_producer(self, drift_us: int, call: GrpcCall) -> None:
+        """Note how far the clock of a producer is ahead. A user has one voice, however many connections it opens."""
+        client = str(call.caller.principal) if call.rights.are_checked else call.peer
+        self._dispatcher.guard.witness(client, drift_us / 1_000, ClientKind.PRODUCER)
 
     async def CreateTimeline(self, request: wire.CreateTimelineRequest, call: GrpcCall) -> wire.TimelineInfo:  # noqa: N802
         """Create a timeline."""
@@ -192,6 +211,8 @@ class TimelineService(generated.TimelineServiceServicer):
         session = self._producer(request.session, call)
         refuse_kept(session.timeline)
         _check_length(len(request.messages), SCHEDULE_MESSAGES_MAX)
+        if request.HasField("measured"):
+            self._heard_producer(request.measured.drift_us, call)
         wanted = [
             ScheduleRequest(
                 one.body,
@@ -209,7 +230,7 @@ class TimelineService(generated.TimelineServiceServicer):
             new = [one.id for one in kept if not one.duplicate]
             tracer.scheduled(session.timeline, call.trace_context(), new, started_ns)
         outcomes = [wire.Outcome(id=one.id, until_ms=one.scheduled_ms, changed=not one.duplicate) for one in kept]
-        return wire.ScheduleReply(outcomes=outcomes)
+        return wire.ScheduleReply(outcomes=outcomes, clock=self._clock())
 
     async def Cancel(self, request: wire.CancelRequest, call: GrpcCall) -> wire.OutcomesReply:  # noqa: N802
         """Cancel messages."""
@@ -239,7 +260,9 @@ class TimelineService(generated.TimelineServiceServicer):
 
     async def Work(self, requests: AsyncIterator[wire.WorkUp], call: GrpcCall) -> AsyncIterator[wire.WorkDown]:  # noqa: N802
         """Lease messages as they fall due."""
-        stream = work(self._dispatcher, self._sessions, requests, call, self._counts, self._hints, self._tracer)
+        stream = work(
+            self._dispatcher, self._sessions, requests, call, self._counts, self._hints, self._tracer, self._drifts
+        )
         try:
             with self._counts.failures(CONSUMER):
                 async with aclosing(stream) as downs:
@@ -289,9 +312,7 @@ class TimelineService(generated.TimelineServiceServicer):
         """Return four timestamps: two of the broker, two of the caller."""
         received_us = self._dispatcher.clock.wall_us()
         if request.measured:
-            # A user has one voice about the clock, however many connections it opens.
-            client = str(call.caller.principal) if call.rights.are_checked else call.peer
-            self._dispatcher.guard.witness(client, request.drift_us / 1_000, ClientKind.PRODUCER)
+            self._heard_producer(request.drift_us, call)
         return wire.PingReply(
             sent_us=request.sent_us,
             received_us=received_us,

@@ -8,13 +8,15 @@ pong means that the consumer has stalled.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from math import copysign
 from time import perf_counter
 from typing import Any
 
 import structlog
 
+from tidemill.clocks.core.drift_notices import DriftNotices
 from tidemill.model.errors import TidemillError
 from tidemill.model.timeline_errors import BadHandshake, BatchTooLarge, StoreUnavailable, TimelineError
 from tidemill.security.core.resources import Operation
@@ -40,6 +42,8 @@ GATHER_S = 0.005
 """After a batch of this size, the next one gathers for a while: a busy consumer causes few, large writes."""
 LEASES_BYTES_MAX = 4 * 1024 * 1024
 PING_S = 1.0
+OWN_CLOCK = "client"
+"""The target of the drift of the receiver's own clock."""
 START_TIMEOUT_S = 10.0
 
 log = structlog.get_logger("tidemill.grpc")
@@ -55,7 +59,11 @@ class WorkStream:
         consumer_id: str,
         counts: ChannelCounts,
         tracer: TimelineTracer | None,
+        drifts: Callable[[], dict[str, float]] = dict,
     ) -> None:
+        self._drifts = drifts
+        self._notices = DriftNotices()
+        self._own_drift_ms = 0.0
         self._counts = counts
         self._consumer_id = consumer_id
         self._tracer = tracer
@@ -106,7 +114,16 @@ class WorkStream:
 
     def notify(self, reasons: Sequence[str]) -> None:
         """Report that the broker's clock is in doubt for these reasons, or trusted again if there are none."""
-        self._send(wire.WorkDown(clock=wire.ClockState(in_doubt=bool(reasons), reasons=reasons)))
+        known = self._notices.apart(self._known_drifts())
+        self._send(wire.WorkDown(clock=clock_state(reasons, known)))
+
+    def _known_drifts(self) -> dict[str, float]:
+        return {**self._drifts(), OWN_CLOCK: self._own_drift_ms}
+
+    def _notify_drifts(self) -> None:
+        """Report which clocks differ by more than a second, when this changes."""
+        if self._notices.changes(self._known_drifts()):
+            self.notify(self._dispatcher.guard.clock_reasons)
 
     def end(self, error: TidemillError | None = None) -> None:
         """Send the rest of the outbox and end the stream, with an error if there is one."""
@@ -222,6 +239,9 @@ class WorkStream:
         round_trip_us = (back_us - pong.sent_us) - (pong.answered_us - pong.received_us)
         self._counts.round_trip(max(0, round_trip_us) / 1e6)
         drift_us = ((pong.received_us - pong.sent_us) + (pong.answered_us - back_us)) // 2
+        # A slow round trip may be slow in one direction only, so that much of the difference proves nothing.
+        provable_us = max(0, abs(drift_us) - max(0, round_trip_us // 2))
+        self._own_drift_ms = copysign(provable_us / 1_000, drift_us)
         self._dispatcher.heard(self._timeline, consumer, latency_us=max(0, round_trip_us // 2), drift_us=drift_us)
 
     def _load(self) -> wire.TimelineLoad | None:
@@ -248,6 +268,7 @@ class WorkStream:
             self._send(wire.WorkDown(ping=ping))
             await asyncio.sleep(PING_S)
             self._hint(call, hints)
+            self._notify_drifts()
             try:
                 await call.check_login(self._dispatcher.clock.now_ms())
                 call.rights.check_topic(Operation.READ, resource_of(self._timeline))
@@ -264,6 +285,7 @@ async def work(
     counts: ChannelCounts,
     hints: MoveHints,
     tracer: TimelineTracer | None = None,
+    drifts: Callable[[], dict[str, float]] = dict,
 ) -> AsyncGenerator[wire.WorkDown, None]:
     """Serve one consumer's stream."""
     try:
@@ -274,7 +296,7 @@ async def work(
         raise BadHandshake("the first message of a stream must be its start")
     timeline, terms = sessions.consumer(call.caller.principal, first.start.session)
     call.rights.check_topic(Operation.READ, resource_of(timeline))
-    stream = WorkStream(dispatcher, timeline, terms.id, counts, tracer)
+    stream = WorkStream(dispatcher, timeline, terms.id, counts, tracer, drifts)
     consumer = dispatcher.attach(timeline, terms, push=stream.push, end=stream.end, notify=stream.notify)
     if first.start.busy:
         dispatcher.ready(timeline, consumer, busy=True)
@@ -290,6 +312,12 @@ async def work(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def clock_state(reasons: Sequence[str], drifts_ms: Mapping[str, int]) -> wire.ClockState:
+    """The state of the broker's clock, with the clocks that differ from it."""
+    drifts = [wire.ClockDrift(target=target, drift_ms=ms) for target, ms in drifts_ms.items()]
+    return wire.ClockState(in_doubt=bool(reasons), reasons=reasons, drifts=drifts)
 
 
 def _in_pieces(granted: list[Granted]) -> Iterator[list[Granted]]:
