@@ -116,7 +116,7 @@ def test_a_record_whose_lock_ends_goes_to_another_member(broker: Broker) -> None
     slow.close()
 
 
-def test_what_was_acknowledged_survives_a_crash() -> None:
+def test_acknowledgements_survive_a_crash() -> None:
     with Broker(settings=SETTINGS, process=True) as first:
         create_topic(first.bootstrap_servers, "kept", 1)
         configure(first.bootstrap_servers, "kept")

@@ -155,7 +155,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_is_lost_and_nothing_acknowledged_comes_again(seed: int) -> None:
+def test_records_are_neither_lost_nor_delivered_after_their_acknowledgement(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS_MAX):
         world.step()

@@ -108,7 +108,7 @@ def test_the_start_moves_over_very_many_ranges_at_once() -> None:
     assert partition.has_room(POLICY)
 
 
-def test_nothing_changes_while_an_acknowledgement_is_on_its_way() -> None:
+def test_a_record_does_not_change_while_its_acknowledgement_is_stored() -> None:
     partition = SharePartition(0)
     acquire_all(partition)
     settlement = partition.settle("a", [AckBatch(0, 9, (AckType.RELEASE,))], 0, POLICY)
