@@ -26,7 +26,7 @@ from tidemill.groups.core.classic_group import ClassicGroup
 from tidemill.groups.core.consumer_group import ConsumerGroup
 from tidemill.groups.core.consumer_heartbeat import HeartbeatAnswer, HeartbeatRequest
 from tidemill.groups.core.descriptions import DescribedConsumerGroup, DescribedGroup
-from tidemill.groups.core.entries import ConsumerGroupValue, GroupEntry, Partitions, ShareGroupKey
+from tidemill.groups.core.entries import Partitions
 from tidemill.groups.core.messages import (
     GroupStep,
     JoinAnswer,
@@ -246,21 +246,16 @@ class GroupCoordinator(GroupEngine):
         """Whether this is a share group."""
         return isinstance(self._shard(group_id).groups.get(group_id), ShareGroup)
 
-    async def change_share_state(
-        self, group_id: str, change: Callable[[Partitions], Awaitable[Partitions]], *, create: bool = False
-    ) -> None:
+    async def change_share_state(self, group_id: str, change: Callable[[Partitions], Awaitable[Partitions]]) -> None:
         """Change the state of a share group without members; `change` gets and returns the partitions that have one."""
         shard = self._shard(group_id)
         async with self._turn(group_id):
-            group = shard.share(group_id) if create else shard.known_share(group_id)
-            try:
-                if not group.is_empty:
-                    raise NonEmptyGroup(f"group {group_id} has members; stop them first")
-                after = await change(group.shared)
-                if after != group.shared:
-                    await self._perform(shard, group_id, lambda _now: _changed_share(group, after))
-            finally:
-                shard.drop_unused(group_id)
+            group = shard.known_share(group_id)
+            if not group.is_empty:
+                raise NonEmptyGroup(f"group {group_id} has members; stop them first")
+            after = await change(group.shared)
+            if after != group.shared:
+                await self._perform(shard, group_id, lambda _now: group.sharing(after))
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
@@ -493,11 +488,3 @@ class GroupCoordinator(GroupEngine):
         await self._perform(
             shard, group_id, lambda now_ms: shard.convert_kind(group_id, topics, now_ms, for_consumers=for_consumers)
         )
-
-
-def _changed_share(group: ShareGroup, partitions: Partitions) -> GroupStep:
-    """Note which partitions have share state; an operator may give state to a group before its first member joins."""
-    entries = group.sharing(partitions).entries
-    if group.epoch == 0:
-        entries = (GroupEntry(ShareGroupKey(group.group_id), ConsumerGroupValue(1)), *entries)
-    return GroupStep(entries)

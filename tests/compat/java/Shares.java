@@ -5,9 +5,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.ShareGroupDescription;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
@@ -16,7 +18,9 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.GroupNotEmptyException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -79,6 +83,8 @@ public final class Shares {
                     first.poll(POLL).forEach(record -> check(seen.add(record.value()), "once"));
                     second.poll(POLL).forEach(record -> check(seen.add(record.value()), "once"));
                 }
+                first.commitSync();
+                second.commitSync();
                 ShareGroupDescription group = described(admin, name);
                 check(group.groupState() == GroupState.STABLE, "stable");
                 check(group.members().size() == 2, "two members");
@@ -87,6 +93,27 @@ public final class Shares {
             check(admin.listGroups().all().get().stream().anyMatch(each -> each.groupId().equals(name)
                     && each.type().get().toString().equals("Share")), "listed");
             check(described(admin, name).groupState() == GroupState.EMPTY, "empty");
+            TopicPartition place = new TopicPartition(name, 0);
+            check(offset(admin, name, place) == RECORDS, "everything is done: " + offset(admin, name, place));
+            admin.alterShareGroupOffsets(name, Map.of(place, 10L)).all().get();
+            check(offset(admin, name, place) == 10, "reset");
+            try (KafkaShareConsumer<String, String> again = consumer(name, "implicit", "batch_optimized")) {
+                again.subscribe(List.of(name));
+                Set<Long> offsets = new HashSet<>();
+                long end = System.currentTimeMillis() + LIMIT_MS;
+                while (offsets.size() < RECORDS - 10) {
+                    check(System.currentTimeMillis() < end, "the rest comes again, after " + offsets.size());
+                    again.poll(POLL).forEach(record -> offsets.add(record.offset()));
+                }
+                check(!offsets.contains(9L), "nothing before the reset offset");
+                try {
+                    admin.alterShareGroupOffsets(name, Map.of(place, 0L)).all().get();
+                    check(false, "a group with members is not reset");
+                } catch (ExecutionException refused) {
+                    check(refused.getCause() instanceof GroupNotEmptyException, "not empty: " + refused.getCause());
+                }
+            }
+            admin.deleteShareGroupOffsets(name, Set.of(name)).all().get();
             admin.deleteShareGroups(List.of(name)).all().get();
             check(admin.listGroups().all().get().stream().noneMatch(each -> each.groupId().equals(name)), "deleted");
         }
@@ -99,6 +126,12 @@ public final class Shares {
                 again.poll(POLL).forEach(record -> seen.add(record.value()));
             }
         }
+    }
+
+    private static long offset(Admin admin, String group, TopicPartition place) throws Exception {
+        ListShareGroupOffsetsSpec every = new ListShareGroupOffsetsSpec();
+        return admin.listShareGroupOffsets(Map.of(group, every)).partitionsToOffsetInfo(group).get().get(place)
+                .startOffset();
     }
 
     private static ShareGroupDescription described(Admin admin, String group) throws Exception {

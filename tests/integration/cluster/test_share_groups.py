@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from functools import partial
 from threading import Event, Thread
 
 from confluent_kafka import KafkaException, Producer, ShareConsumer
@@ -74,6 +75,10 @@ def prepare(brokers: Brokers) -> None:
         altered.result(WAIT_S)
 
 
+def has_confirmed(confirmed: dict[bytes, int], count: int) -> bool:
+    return len(confirmed) >= count
+
+
 def test_killed_brokers_lose_no_record_and_repeat_no_acknowledged_one() -> None:
     with running_brokers(3, SETTINGS) as brokers:
         prepare(brokers)
@@ -89,7 +94,7 @@ def test_killed_brokers_lose_no_record_and_repeat_no_acknowledged_one() -> None:
             if count % 20 == 0:
                 time.sleep(0.05)
             if count in (RECORDS // 3, 2 * RECORDS // 3):
-                eventually(lambda least=count // 3: len(confirmed) >= least, within_s=LIMIT_S)
+                eventually(partial(has_confirmed, confirmed, count // 3), within_s=LIMIT_S)
                 brokers.kill(1 + count // (RECORDS // 3))
             if count == RECORDS // 2:
                 brokers.start(2)

@@ -21,6 +21,7 @@ from tidemill.servers.kafka import (
     metadata,
     scram_credentials,
     share_groups,
+    share_offsets,
     share_state,
     topics,
     transaction_admin,
@@ -137,5 +138,8 @@ def standard_table() -> ApiTable:
         Api(85, "WriteShareGroupState", (0, 1), share_state.write_share_group_state),
         Api(86, "DeleteShareGroupState", (0, 0), share_state.delete_share_group_state),
         Api(87, "ReadShareGroupStateSummary", (0, 1), share_state.read_share_group_state_summary),
+        Api(90, "DescribeShareGroupOffsets", (0, 1), share_offsets.describe_share_group_offsets),
+        Api(91, "AlterShareGroupOffsets", (0, 0), share_offsets.alter_share_group_offsets),
+        Api(92, "DeleteShareGroupOffsets", (0, 0), share_offsets.delete_share_group_offsets),
     ]
     return ApiTable(apis, FEATURES)

@@ -132,4 +132,18 @@ AUTHORIZATION: dict[int, ApiRights] = {
     85: api_rights(note=_ONLY_BROKERS),
     86: api_rights(note=_ONLY_BROKERS),
     87: api_rights(note=_ONLY_BROKERS),
+    90: api_rights(
+        (Operation.DESCRIBE, _GROUP),
+        ApiRight(Operation.DESCRIBE, _TOPIC, "a list of all topics leaves out the others"),
+    ),
+    91: api_rights(
+        (Operation.READ, _GROUP),
+        (Operation.READ, _TOPIC),
+        ApiRight(Operation.DESCRIBE, _TOPIC, "for the id of the topic in the response"),
+    ),
+    92: api_rights(
+        (Operation.DELETE, _GROUP),
+        (Operation.READ, _TOPIC),
+        ApiRight(Operation.DESCRIBE, _TOPIC, "for the id of the topic in the response"),
+    ),
 }

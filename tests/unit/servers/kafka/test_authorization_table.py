@@ -50,11 +50,13 @@ AUDITED = {
     44: "configs_altered",
     47: "offsets_deleted",
     49: "quota_altered",
+    91: "share_offsets_altered",
+    92: "share_offsets_deleted",
 }
 """What the audit log says after a change, by API."""
 AUDITED_IN_CLUSTERS = {31, 43, 45, 51, 64}
 """Deleted ACLs, elections, moves, users, lost brokers: tests/integration/console/test_every_broker.py has them."""
-READING = {1, 2, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75, 77, 84, 87}
+READING = {1, 2, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75, 77, 84, 87, 90}
 LOGIN = {17, 36}
 TRAFFIC = {0, 8, 11, 12, 13, 14, 22, 24, 25, 26, 27, 28, 68, 76, 78, 79, 83, 85, 86}
 """Producers, consumers and brokers at work: too many changes for a log, as in Kafka."""
@@ -158,6 +160,22 @@ def _share_fetch(at: GuardedServer) -> dict[str, Any]:
     topics = _nested(78, 2, "FetchTopic", "FetchPartition", {"partition_index": 0})(at)["topics"]
     limits = {"max_wait": timedelta(0), "max_records": 1, "batch_size": 1}
     return {"group_id": "g", "member_id": "m", "share_session_epoch": 0, "topics": topics, **limits}
+
+
+def _share_offsets(at: GuardedServer) -> dict[str, Any]:
+    topic = at.part(90, 1, "DescribeShareGroupOffsetsRequestTopic", topic_name="orders", partitions=(0,))
+    return {"groups": (at.part(90, 1, "DescribeShareGroupOffsetsRequestGroup", group_id="shared", topics=(topic,)),)}
+
+
+def _altered_share_offsets(at: GuardedServer) -> dict[str, Any]:
+    part = at.part(91, 0, "AlterShareGroupOffsetsRequestPartition", partition_index=0, start_offset=1)
+    topic = at.part(91, 0, "AlterShareGroupOffsetsRequestTopic", topic_name="orders", partitions=(part,))
+    return {"group_id": "shared", "topics": (topic,)}
+
+
+def _deleted_share_offsets(at: GuardedServer) -> dict[str, Any]:
+    topic = at.part(92, 0, "DeleteShareGroupOffsetsRequestTopic", topic_name="orders")
+    return {"group_id": "shared", "topics": (topic,)}
 
 
 def _share_acknowledge(_: GuardedServer) -> dict[str, Any]:
@@ -621,6 +639,28 @@ async def test_acknowledging_needs_the_right_to_read_the_topic(tmp_path: Path) -
         topics = _nested(79, 2, "AcknowledgeTopic", "AcknowledgePartition", part)(at)["topics"]
         reported = await at.ask(79, 2, group_id="g", member_id="m", share_session_epoch=1, topics=topics)
         assert reported.responses[0].partitions[0].error_code == TOPIC
+
+
+SHARE_OFFSETS = [
+    ApiCase(90, 1, _share_offsets, {GROUP}, (on_group(Op.DESCRIBE, "shared"), on_topic(Op.DESCRIBE))),
+    ApiCase(91, 0, _altered_share_offsets, {GROUP}, (on_group(Op.READ, "shared"), on_topic(Op.READ))),
+    ApiCase(92, 0, _deleted_share_offsets, {GROUP}, (on_group(Op.DELETE, "shared"), on_topic(Op.READ))),
+]
+
+
+@pytest.mark.parametrize("case", SHARE_OFFSETS, ids=_name)
+async def test_offsets_of_a_share_group_need_each_right(case: ApiCase, tmp_path: Path) -> None:
+    async with guarded_server(tmp_path) as at:
+        at.grant(on_group(Op.READ, "shared"), on_topic(Op.DESCRIBE))
+        member = {"group_id": "shared", "member_id": "m"}
+        assert (await at.ask(76, 1, **member, subscribed_topic_names=("orders",))).error_code == 0
+        assert (await at.ask(76, 1, **member, member_epoch=-1)).error_code == 0
+        for missing in case.rights:
+            at.grant(*(right for right in case.rights if right != missing))
+            reported = await at.ask(case.key, case.version, **case.fields(at))
+            assert codes(reported) & DENIALS, f"without {missing}"
+        at.grant(*case.rights)
+        assert not codes(await at.ask(case.key, case.version, **case.fields(at)))
 
 
 async def test_share_state_is_for_brokers(tmp_path: Path) -> None:
