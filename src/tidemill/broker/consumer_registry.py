@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from tidemill.cluster.core.consumer_registry import RegisteredConsumer, consumer_key, encode_consumer
+from tidemill.cluster.core.consumer_registry import RegisteredConsumer, consumer_key, deal_key, encode_consumer
 from tidemill.cluster.interface import Coordination, CoordinationAway, CoordinationSession
 from tidemill.cluster.membership import Membership
 from tidemill.cluster.metadata import ClusterMetadata
@@ -44,6 +44,8 @@ class ConsumerRegistry:
         """Consumers that connected after the current holder of their key."""
         self._heard: Callable[[Iterable[str]], None] = lambda _timelines: None
         self._fresh = asyncio.Event()
+        self._deals: dict[str, tuple[bytes | None, int]] = {}
+        """Records to write, with the revision of the record that each replaces."""
 
     def enter(self, timeline: str, member: DealtConsumer) -> None:
         """Register a consumer that is connected here."""
@@ -64,6 +66,17 @@ class ConsumerRegistry:
             ConsumerPlace(DealtConsumer(one.id, one.rack), one.since_ms, one.node_id == self._node_id)
             for one in known.values()
         ]
+
+    def deal(self, timeline: str) -> bytes | None:
+        """The record of the deal, as far as this broker has seen."""
+        return self._metadata.view.deals.get(timeline)
+
+    def publish_deal(self, timeline: str, record: bytes | None) -> None:
+        """Replace the record of the deal that this broker sees; the first broker that writes counts."""
+        self._deals.pop(timeline, None)
+        if record != self.deal(timeline):
+            self._deals[timeline] = record, self._metadata.view.revision_of(deal_key(timeline))
+            self._fresh.set()
 
     def displaced(self, timeline: str) -> list[str]:
         """Consumers here whose id a consumer at another broker has taken over."""
@@ -124,6 +137,8 @@ class ConsumerRegistry:
         for failure in ended:
             if isinstance(failure, BaseException):
                 raise failure
+        for timeline in list(self._deals):  # after the consumers, so that all brokers see them before the deal
+            await self._write_deal(timeline)
 
     async def _write(self, timeline: str, member: DealtConsumer, session: CoordinationSession) -> None:
         """Register a consumer, replacing an earlier one with its id; when another write came first, look again."""
@@ -141,6 +156,14 @@ class ConsumerRegistry:
             self._claims.discard((timeline, member.id))
         else:
             await self._see(key)
+
+    async def _write_deal(self, timeline: str) -> None:
+        """Write a record, unless another one was written since; then this broker deals again from that one."""
+        record, revision = self._deals[timeline]
+        if self._metadata.view.revision_of(deal_key(timeline)) == revision:
+            await self._coordination.compare_and_put(deal_key(timeline), record, revision)
+        if self._deals.get(timeline) == (record, revision):
+            del self._deals[timeline]
 
     async def _remove(self, timeline: str, consumer: str) -> None:
         key = consumer_key(timeline, consumer)

@@ -65,10 +65,10 @@ class ConsumerQueues:
             self._windows.leave(consumer.id, now_ms)
             self._requeue(now_ms)
 
-    def update(self, places: Iterable[ConsumerPlace], now_ms: int) -> None:
-        """Replace the registered consumers of all brokers."""
+    def update(self, places: Iterable[ConsumerPlace], record: bytes | None, now_ms: int) -> None:
+        """Replace the registered consumers of all brokers, and the record of the deal."""
         if self._agreed is not None:
-            self._agreed.update(places, now_ms)
+            self._agreed.update(places, now_ms, record)
             self._requeue(now_ms)
 
     def own(self) -> Ranges | None:
@@ -227,4 +227,5 @@ def _shared_windows(name: str, settings: TimelineSettings, registry: SharedConsu
         dealer=settings.dealer,
         enrol=partial(registry.enter, name),
         withdraw=partial(registry.leave, name),
+        publish=partial(registry.publish_deal, name),
     )

@@ -158,9 +158,9 @@ class TimelineDelivery:
         tally = partial(self._store.tally, self.name, available, now_ms=now_ms, bar_max=AVAILABLE_MAX)
         return sum(await self._guard.ask_store(tally, reads=True))
 
-    def update_places(self, places: Iterable[ConsumerPlace]) -> None:
-        """Consumers of other brokers joined or left, or all brokers know ours."""
-        self.queues.update(places, self._clock.now_ms())
+    def update_places(self, places: Iterable[ConsumerPlace], record: bytes | None) -> None:
+        """Consumers of other brokers joined or left, all brokers know ours, or the deal is recorded."""
+        self.queues.update(places, record, self._clock.now_ms())
         self._dealt()
 
     def _dealt(self) -> None:

@@ -504,13 +504,15 @@ class Dispatcher:
             if consumer is not None:
                 consumer.end(ConsumerReplaced(f"another consumer {consumer_id!r} has connected to {name!r}"))
                 delivery.leave(consumer)
-        delivery.update_places(self._registry.places(name))
+        delivery.update_places(self._registry.places(name), self._registry.deal(name))
 
     def _gone(self, name: str) -> None:
         """Disconnect the consumers of a timeline that was deleted or altered; they must reconnect."""
         known = self._lifecycle.timelines.get(name)
         if known is None or known.state is TimelineState.DELETING:
             self.stats.forget(name)
+            if self._registry is not None:
+                self._registry.publish_deal(name, None)
         delivery = self._deliveries.pop(name, None)
         if delivery is None:
             return

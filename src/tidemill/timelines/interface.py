@@ -122,6 +122,12 @@ class SharedConsumers(Protocol):
     def places(self, timeline: str) -> Sequence[ConsumerPlace]:
         """All registered consumers, as far as this broker has seen."""
 
+    def deal(self, timeline: str) -> bytes | None:
+        """The record of the deal, as far as this broker has seen."""
+
+    def publish_deal(self, timeline: str, record: bytes | None) -> None:
+        """Replace the record of the deal that this broker sees, None to remove it; another broker may be first."""
+
     def displaced(self, timeline: str) -> Sequence[str]:
         """Consumers here whose id a consumer at another broker has taken over."""
 

@@ -10,6 +10,7 @@ from tidemill.broker.broker import BrokerNode
 from tidemill.cluster.core.consumer_registry import (
     RegisteredConsumer,
     consumer_key,
+    deal_key,
     decode_consumer,
     encode_consumer,
     parse_consumer_key,
@@ -71,3 +72,22 @@ async def test_an_id_that_connects_to_another_broker_is_given_up_and_one_that_re
         broker.consumer_registry.enter("line", DealtConsumer("a", "r"))
         await eventually_async(lambda: here(broker) == {"a": True})
         assert [seat.since_ms for seat in broker.consumer_registry.places("line")] == [since_ms]
+
+
+async def test_the_deal_is_recorded_once_and_by_the_first_broker(tmp_path: Path) -> None:
+    async with running(tmp_path, memory=True) as broker:
+        registry, coordination = broker.consumer_registry, broker.environment.coordination
+        reported: list[str] = []
+        registry.listen(reported.extend)
+        registry.publish_deal("line", b"first")
+        await eventually_async(lambda: registry.deal("line") == b"first")
+        assert set(reported) == {"line"}
+        seen = broker.metadata.view.revision_of(deal_key("line"))
+        registry.publish_deal("line", b"late")
+        assert await coordination.compare_and_put(deal_key("line"), b"of another broker", seen)
+        await eventually_async(lambda: registry.deal("line") == b"of another broker")
+        await asyncio.sleep(0.1)
+        assert registry.deal("line") == b"of another broker"
+        registry.publish_deal("line", None)
+        await eventually_async(lambda: registry.deal("line") is None)
+        assert await coordination.get(deal_key("line")) is None

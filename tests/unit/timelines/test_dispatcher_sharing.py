@@ -9,11 +9,13 @@ import pytest
 from tests.support.virtual_timelines import START_MS, Fleet, Received, VirtualLoop, World
 
 from tidemill.model.timeline_errors import ConsumerReplaced
+from tidemill.timelines.core.buckets import BUCKETS
+from tidemill.timelines.core.deal_record import decode_deal
 from tidemill.timelines.core.dealer import DealtConsumer
 from tidemill.timelines.core.shared_windows import HELP_AFTER_MS, ConsumerPlace
 from tidemill.timelines.core.timeline import Catalogue, TimelineSettings
 from tidemill.timelines.delivery import EARLY_MS
-from tidemill.timelines.dispatcher import Dispatcher
+from tidemill.timelines.dispatcher import REFRESH_S, Dispatcher
 from tidemill.timelines.memory import MemoryTimelineStore
 
 pytestmark = pytest.mark.event_loop("virtual_selector")
@@ -43,6 +45,8 @@ class Hub:
         self.world = world
         self.written: dict[tuple[str, str], tuple[DealtConsumer, int, int]] = {}
         self.brokers: list[BrokerRegistry] = []
+        self.deals: dict[str, bytes] = {}
+        self.deal_writes = 0
         self.revision = 0
 
     def write(self, timeline: str, consumer: str, entry: tuple[DealtConsumer, int, int] | None) -> None:
@@ -50,9 +54,24 @@ class Hub:
             self.written.pop((timeline, consumer), None)
         else:
             self.written[timeline, consumer] = entry
+        self._spread(timeline)
+
+    def write_deal(self, timeline: str, record: bytes | None, seen: bytes | None) -> None:
+        """Record a deal, if the writer has seen the newest one."""
+        if self.deals.get(timeline) != seen:
+            return
+        self.deal_writes += 1
+        if record is None:
+            self.deals.pop(timeline, None)
+        else:
+            self.deals[timeline] = record
+        self._spread(timeline)
+
+    def _spread(self, timeline: str) -> None:
         self.revision += 1
+        state = dict(self.written), dict(self.deals)
         for broker in self.brokers:
-            self.world.loop.call_later(NEWS_S, broker.hear, timeline, self.revision, dict(self.written))
+            self.world.loop.call_later(NEWS_S, broker.hear, timeline, self.revision, *state)
 
     def lose(self, node: int) -> None:
         for (timeline, consumer), (_, _, at) in list(self.written.items()):
@@ -66,6 +85,7 @@ class BrokerRegistry:
     def __init__(self, hub: Hub, node: int) -> None:
         self.hub, self.node = hub, node
         self.known: dict[tuple[str, str], tuple[DealtConsumer, int, int]] = {}
+        self.deals: dict[str, bytes] = {}
         self.here: set[tuple[str, str]] = set()
         self.revision = 0
         self.heard: Callable[[Iterable[str]], None] = lambda _timelines: None
@@ -87,6 +107,13 @@ class BrokerRegistry:
             if name == timeline
         ]
 
+    def deal(self, timeline: str) -> bytes | None:
+        return self.deals.get(timeline)
+
+    def publish_deal(self, timeline: str, record: bytes | None) -> None:
+        if record != self.deal(timeline):
+            self.hub.write_deal(timeline, record, self.deals.get(timeline))
+
     def displaced(self, timeline: str) -> list[str]:
         there = [seat.member.id for seat in self.places(timeline) if not seat.here]
         return [one for one in there if (timeline, one) in self.here]
@@ -94,9 +121,15 @@ class BrokerRegistry:
     def listen(self, heard: Callable[[Iterable[str]], None]) -> None:
         self.heard = heard
 
-    def hear(self, timeline: str, revision: int, state: dict[tuple[str, str], tuple[DealtConsumer, int, int]]) -> None:
+    def hear(
+        self,
+        timeline: str,
+        revision: int,
+        state: dict[tuple[str, str], tuple[DealtConsumer, int, int]],
+        deals: dict[str, bytes],
+    ) -> None:
         if revision > self.revision:  # timers of one instant have no order, revisions do
-            self.revision, self.known = revision, state
+            self.revision, self.known, self.deals = revision, state, deals
             self.heard([timeline])
 
 
@@ -216,6 +249,39 @@ async def test_a_stuck_consumer_leaves_its_buckets_to_another_broker(pair: Pair)
     await pair.one.schedule(*(pair.one.now_ms() + number for number in range(200)))
     await pair.one.until(lambda: len(pair.received) == 400, 30)
     assert len(pair.two.received) > 50
+
+
+async def test_few_buckets_change_hands_when_consumers_of_two_brokers_come_and_go(pair: Pair) -> None:
+    def recorded() -> list[str]:
+        deal = decode_deal(pair.hub.deals["line"], BUCKETS)
+        assert deal is not None
+        shares = {name: size / BUCKETS for name, size in deal.primary.shares().items()}
+        assert pair.one.dispatcher.shares("line") == pair.two.dispatcher.shares("line") == shares
+        return [deal.primary.owner(bucket) for bucket in range(BUCKETS)]
+
+    def moved(before: list[str], after: list[str]) -> int:
+        return sum(one != other for one, other in zip(before, after, strict=True))
+
+    for number in range(6):
+        (pair.one, pair.two)[number % 2].consumer(id=f"c{number}", rack="xyz"[number % 3])
+        await pair.deal()
+    six = recorded()
+    seventh = pair.two.consumer(id="c6", rack="x")
+    await pair.deal()
+    seven = recorded()
+    assert moved(six, seven) == seven.count("c6") <= BUCKETS // 7 + 1
+    pair.two.dispatcher.detach("line", seventh)
+    await pair.deal()
+    assert moved(seven, recorded()) == seven.count("c6")
+    (first,) = [each for each in pair.one.dispatcher.consumers("line") if each.id == "c0"]
+    before = recorded()
+    pair.one.dispatcher.detach("line", first)
+    await pair.deal()
+    assert moved(before, recorded()) == before.count("c0")
+    assert pair.hub.deal_writes == 9, "one for each change"
+    await pair.one.dispatcher.delete("line")
+    await asyncio.sleep(2 * REFRESH_S)  # the other broker reads the catalogue again
+    assert "line" not in pair.hub.deals
 
 
 async def test_the_newest_connection_has_the_id(pair: Pair) -> None:

@@ -11,6 +11,8 @@ from urllib.parse import quote, unquote
 from tidemill.model.errors import KafkaStorageError
 
 CONSUMERS = "consumers/"
+DEALS = "deals/"
+"""The records of deals, by timeline. They outlive the sessions of brokers."""
 
 
 class RegisteredConsumer(NamedTuple):
@@ -31,6 +33,11 @@ def parse_consumer_key(key: str) -> tuple[str, str]:
     """The timeline and the consumer of a key."""
     timeline, _, consumer = key.removeprefix(CONSUMERS).partition("/")
     return timeline, unquote(consumer)
+
+
+def deal_key(timeline: str) -> str:
+    """The key of the record of a timeline's deal."""
+    return f"{DEALS}{timeline}"
 
 
 def encode_consumer(registered: RegisteredConsumer) -> bytes:

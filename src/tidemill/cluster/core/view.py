@@ -12,7 +12,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.cluster.core.broker_load import LOADS, LoadReport, decode_load
-from tidemill.cluster.core.consumer_registry import CONSUMERS, RegisteredConsumer, decode_consumer, parse_consumer_key
+from tidemill.cluster.core.consumer_registry import (
+    CONSUMERS,
+    DEALS,
+    RegisteredConsumer,
+    decode_consumer,
+    parse_consumer_key,
+)
 from tidemill.cluster.core.image import (
     NO_BROKER,
     STATES,
@@ -50,7 +56,7 @@ class Touched(NamedTuple):
     controller: bool
     deletions: bool
     timelines: frozenset[str] = frozenset()
-    """The timelines whose consumers changed."""
+    """The timelines whose consumers or deals changed."""
 
 
 class View:
@@ -62,6 +68,8 @@ class View:
         self.tombstones: dict[str, Tombstone] = {}
         self.consumers: defaultdict[str, dict[str, RegisteredConsumer]] = defaultdict(dict)
         """For each timeline, the consumers by id."""
+        self.deals: dict[str, bytes] = {}
+        """The record of the deal of each timeline."""
         self.loads: dict[int, LoadReport] = {}
         """What each broker has published about its load. It is not part of the image, which rarely changes."""
         self.revisions: dict[str, int] = {}
@@ -83,6 +91,8 @@ class View:
         for change in changes:
             if change.key.startswith(CONSUMERS):
                 timelines.add(self._note_consumer(change))
+            elif change.key.startswith(DEALS):
+                timelines.add(self._note_deal(change))
             elif change.key.startswith(LOADS):
                 self._note_load(change)
             else:
@@ -126,6 +136,15 @@ class View:
             self.revisions.pop(change.key, None)
         else:
             self.revisions[change.key] = change.revision
+
+    def _note_deal(self, change: KeyChange) -> str:
+        self._note_revision(change)
+        timeline = change.key.removeprefix(DEALS)
+        if change.value is None:
+            self.deals.pop(timeline, None)
+        else:
+            self.deals[timeline] = change.value
+        return timeline
 
     def _note_consumer(self, change: KeyChange) -> str:
         self._note_revision(change)

@@ -14,8 +14,8 @@ size:
 
 Movement is minimal because the deal starts from the previous one. When a consumer leaves, only its buckets move. When
 one joins, it takes an equal part from every consumer and nothing else moves. Each join cuts ranges, so after many joins
-they would become very small. Beyond PIECES_PER_MEMBER_MAX the dealer deals from scratch: one large move instead of
-dealing that stays slow.
+they would become very small. Beyond PIECES_PER_MEMBER_MAX ranges of primaries the dealer deals from scratch: one large
+move instead of dealing that stays slow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -90,7 +90,7 @@ def deal_racks(members: Sequence[DealtConsumer], buckets: int, previous: Deal | 
         return None
     ordered = tuple(sorted(members, key=lambda member: (member.rack, member.id)))
     deal = _deal(ordered, buckets, previous)
-    splintered = previous is not None and _pieces(deal) > PIECES_PER_MEMBER_MAX * len(ordered)
+    splintered = previous is not None and len(deal.primary.pieces) > PIECES_PER_MEMBER_MAX * len(ordered)
     return _deal(ordered, buckets, None) if splintered else deal
 
 
@@ -128,7 +128,3 @@ def _rack(names: Sequence[str], buckets: int, primary: Cover, before: Cover | No
     whole = quotas(buckets, names, held, owned)
     backups = rebalance(list(join(foreign)), {name: whole[name] - owned.get(name, 0) for name in names})
     return Cover(tuple(join(sorted([*own, *backups]))))
-
-
-def _pieces(deal: Deal) -> int:
-    return len(deal.primary.pieces) + sum(len(cover.pieces) for cover in deal.racks.values())

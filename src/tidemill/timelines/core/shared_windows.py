@@ -1,14 +1,17 @@
 """Windows on which several brokers agree without messages between them.
 
-Each broker knows the same places (the registered consumers, and since when) and has the same time. The members of a
-window, and their buckets, follow from these two alone. No earlier deal is remembered, so a broker that has just started
-deals as all the others do. Hence, unlike in `windows.py`:
+Each broker knows the same places (the registered consumers, and since when), the same record of an earlier deal, and
+has the same time. The members of a window, and their buckets, follow from these three alone, so a broker that has just
+started deals as all the others do. Unlike in `windows.py`:
 
 - a consumer that registered early enough for all brokers to see it (`SETTLE_MS`) works from the next window on; if
   there is none, all registered consumers work at once;
-- when a consumer is lost, the buckets of the window are dealt again at once among the remaining ones. A broker could
-  not see from the places which consumers were there before;
-- a new deal may move more buckets than necessary.
+- when a consumer is lost, the buckets of the window are dealt again at once among the remaining ones.
+
+A deal starts from the recorded one and moves as few buckets as possible. Every broker that sees other members than the
+recorded ones writes the new deal; the first one counts. It does not matter when the others see it, because a deal that
+starts from the new record is the same as one that starts from the record before. If two brokers see different members,
+they differ until both have seen the same.
 
 While a change is in flight, two brokers may both own a bucket, or none may. The lease resolves the first case. The
 second ends when the change arrives. Until then the backups in other racks take messages that are late by
@@ -19,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from tidemill.timelines.core.buckets import BUCKETS, overlay
+from tidemill.timelines.core.deal_record import decode_deal, encode_deal, without_backups
 from tidemill.timelines.core.dealer import Deal, DealtConsumer, deal_racks, deal_ranges
 from tidemill.timelines.core.timeline import DealerKind
 
@@ -47,6 +51,7 @@ class SharedWindows:
         buckets: int = BUCKETS,
         enrol: Callable[[DealtConsumer], None],
         withdraw: Callable[[str], None],
+        publish: Callable[[bytes | None], None] = lambda _record: None,
     ) -> None:
         self.ends_ms = 0
         self.deal: Deal | None = None
@@ -56,6 +61,11 @@ class SharedWindows:
         self._buckets = buckets
         self._enrol = enrol
         self._withdraw = withdraw
+        self._publish = publish
+        self._record: bytes | None = None
+        self._recorded: Deal | None = None
+        self._base: Deal | None = None
+        """What the deal of the next window starts from."""
         self._places: dict[str, ConsumerPlace] = {}
         self._next: Deal | None = None
 
@@ -71,15 +81,21 @@ class SharedWindows:
             self._deal_again()
         self.turn(now_ms)
 
-    def update(self, places: Iterable[ConsumerPlace], now_ms: int) -> None:
-        """Replace the places by all that are registered now."""
+    def update(self, places: Iterable[ConsumerPlace], now_ms: int, record: bytes | None = None) -> None:
+        """Replace the places by all that are registered now, and the record of the deal by the newest one."""
         self._places = {place.member.id: place for place in places}
+        if record != self._record:
+            self._record = record
+            self._recorded = None if record is None else decode_deal(record, self._buckets)
+            self.deal = self._next = None
         self.turn(now_ms)
         self._deal_again()
 
     def prepare(self) -> Deal | None:
         """The deal of the next window, as far as it can be known in this one."""
-        self._next = self._dealt(self._working(self.ends_ms), self.deal, self._next)
+        members = self._working(self.ends_ms)
+        if self._next is None or not _is_among(self._next, members):
+            self._next = self.deal if _is_among(self.deal, members) else self._dealt(members, self._base)
         return self._next
 
     def turn(self, now_ms: int) -> bool:
@@ -122,20 +138,38 @@ class SharedWindows:
         )
 
     def _deal_again(self) -> None:
-        self.deal = self._dealt(self._working(self.ends_ms - self._window_ms), self.deal, self._next)
+        members = self._working(self.ends_ms - self._window_ms)
+        if not _is_among(self.deal, members):
+            self.deal = self._dealt(members, self._recorded)
+            self._base, self._next = without_backups(self.deal), None
         self.prepare()
+        if self._dealer is not DealerKind.RANGES:
+            self._write()
+
+    def _write(self) -> None:
+        """Record the deal unless a deal among its members is recorded. Without consumers, remove the record."""
+        if self.deal is None:
+            if self._record is not None:
+                self._publish(None)
+        elif not _is_among(self._recorded, self.deal.members):
+            record = encode_deal(self.deal)
+            if record is not None:
+                self._publish(record)
 
     def _working(self, start_ms: int) -> tuple[DealtConsumer, ...]:
         places = sorted(self._places.values())
         settled = tuple(place.member for place in places if place.since_ms + self._settle_ms <= start_ms)
         return settled or tuple(place.member for place in places)
 
-    def _dealt(self, members: tuple[DealtConsumer, ...], *known: Deal | None) -> Deal | None:
-        """The deal among these members; a known deal if it has the same members."""
-        for deal in known:
-            if deal is not None and sorted(deal.members) == list(members):
-                return deal
-        return (deal_ranges if self._dealer is DealerKind.RANGES else deal_racks)(members, self._buckets)
+    def _dealt(self, members: tuple[DealtConsumer, ...], base: Deal | None) -> Deal | None:
+        if self._dealer is DealerKind.RANGES:
+            return deal_ranges(members, self._buckets)
+        return deal_racks(members, self._buckets, base)
+
+
+def _is_among(deal: Deal | None, members: Collection[DealtConsumer]) -> bool:
+    """Whether the deal is among exactly these members."""
+    return deal is not None and len(deal.members) == len(members) and set(deal.members) == set(members)
 
 
 def merge(ranges: Iterable[tuple[int, int]]) -> Ranges:

@@ -1,6 +1,7 @@
 """Windows on which brokers agree: the same consumers and the same time give the same deal, whatever happened before."""
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -23,8 +24,51 @@ def windows(dealer: DealerKind = DealerKind.RACKS) -> SharedWindows:
     )
 
 
-def primaries(agreed: SharedWindows) -> list[str | None]:
-    return [agreed.first_candidate(bucket) for bucket in range(BUCKETS)]
+class Coordination:
+    """Several brokers, which hear of consumers and of the recorded deal when `tell` is called."""
+
+    def __init__(self, brokers: int, buckets: int = BUCKETS) -> None:
+        self.record: bytes | None = None
+        self.writes = 0
+        self.places: dict[str, ConsumerPlace] = {}
+        self.buckets = buckets
+        self._seen: dict[int, list[bytes | None]] = {}
+        self.brokers = [self.broker() for _ in range(brokers)]
+
+    def broker(self) -> SharedWindows:
+        seen: list[bytes | None] = [None]
+
+        def publish(record: bytes | None) -> None:
+            if seen[0] == self.record:
+                self.record, self.writes = record, self.writes + 1
+
+        made = SharedWindows(
+            WINDOW_MS, buckets=self.buckets, enrol=lambda _: None, withdraw=lambda _: None, publish=publish
+        )
+        self._seen[id(made)] = seen
+        return made
+
+    def tell(self, now_ms: int, *brokers: SharedWindows) -> None:
+        for each in brokers or self.brokers:
+            self._seen[id(each)][0] = self.record
+            each.update(list(self.places.values()), now_ms, self.record)
+
+    def settle(self, now_ms: int) -> SharedWindows:
+        """All brokers hear of everything; one of them."""
+        self.tell(now_ms)
+        self.tell(now_ms)
+        deals = [each.deal for each in self.brokers]
+        assert all(deal == deals[0] for deal in deals), "brokers deal alike"
+        assert all(each.prepare() == self.brokers[0].prepare() for each in self.brokers)
+        return self.brokers[0]
+
+
+def moved(before: list[str | None], after: list[str | None]) -> int:
+    return sum(one != other for one, other in zip(before, after, strict=True))
+
+
+def primaries(agreed: SharedWindows, buckets: int = BUCKETS) -> list[str | None]:
+    return [agreed.first_candidate(bucket) for bucket in range(buckets)]
 
 
 @pytest.mark.parametrize("dealer", list(DealerKind))
@@ -91,3 +135,113 @@ def test_every_bucket_of_another_rack_is_backed_up() -> None:
 
 def test_ranges_are_merged() -> None:
     assert merge([(5, 9), (0, 2), (3, 3), (8, 12), (20, 21)]) == ((0, 3), (5, 12), (20, 21))
+
+
+@pytest.mark.parametrize("racks", ["x", "xyz"])
+def test_few_buckets_move_when_a_consumer_comes_or_goes(racks: str) -> None:
+    """A consumer that leaves moves only its own buckets; one that joins takes an even share and moves nothing else."""
+    rng = random.Random(11)
+    world, now_ms, fresh_moves = Coordination(3, 4_096), 0, 0
+    for number in range(4):
+        world.places[f"c{number}"] = seat(DealtConsumer(f"c{number}", rng.choice(racks)), now_ms)
+    for number in range(4, 124):
+        now_ms += 2 * WINDOW_MS
+        agreed = world.settle(now_ms)
+        before = primaries(agreed, 4_096)
+        count = len(world.places)
+        leaves = count > 2 and (count >= 20 or rng.random() < 0.5)
+        if leaves:
+            del world.places[rng.choice(sorted(world.places))]
+        else:
+            world.places[f"c{number}"] = seat(DealtConsumer(f"c{number}", rng.choice(racks)), now_ms)
+        now_ms += 2 * WINDOW_MS
+        after = primaries(world.settle(now_ms), 4_096)
+        sizes = Counter(after)
+        assert sizes.keys() == world.places.keys()
+        assert max(sizes.values()) - min(sizes.values()) <= 1
+        most = -(-4_096 // (count if leaves else count + 1)) + count
+        deal = world.brokers[0].deal
+        assert deal is not None
+        if moved(before, after) > most:
+            fresh_moves += 1  # the ranges had become too small, and were dealt afresh
+            assert len(deal.primary.pieces) == len(world.places)
+        racks_now = {place.member.rack: 0 for place in world.places.values()}
+        rack_of = {place.member.id: place.member.rack for place in world.places.values()}
+        for bucket in rng.sample(range(4_096), 64):
+            names = deal.candidates(bucket)
+            assert sorted({rack_of[name] for name in names}) == sorted(racks_now), "every rack has a candidate"
+    assert fresh_moves <= 3
+
+
+def test_a_broker_that_starts_later_deals_from_the_record() -> None:
+    rng = random.Random(5)
+    world, now_ms = Coordination(2), 0
+    for step in range(60):
+        now_ms += rng.randrange(200, 2 * WINDOW_MS)
+        name = f"c{rng.randrange(12)}"
+        if world.places.pop(name, None) is None:
+            world.places[name] = seat(DealtConsumer(name, rng.choice("xyz")), now_ms)
+        old = world.settle(now_ms)
+        late = world.broker()
+        world.tell(now_ms, late)
+        assert late.deal == old.deal, step
+        assert late.prepare() == old.prepare()
+
+
+def test_what_a_broker_prepares_is_what_the_next_window_has() -> None:
+    """So the messages that are fetched before the window begins are those that are needed in it."""
+    world = Coordination(2)
+    world.places = {each.id: seat(each) for each in (A, B, C)}
+    world.settle(WINDOW_MS)
+    world.places[D.id] = seat(D, WINDOW_MS + 1)
+    agreed = world.settle(WINDOW_MS + 2)
+    prepared = agreed.prepare()
+    assert prepared != agreed.deal
+    agreed.turn(2 * WINDOW_MS)
+    assert agreed.deal == prepared
+
+
+def test_one_record_is_written_for_each_change() -> None:
+    world = Coordination(3)
+    world.places = {each.id: seat(each) for each in (A, B)}
+    for now_ms in range(WINDOW_MS, 10 * WINDOW_MS, 1_000):
+        world.settle(now_ms)
+    assert world.writes == 1
+    del world.places["a1"]
+    world.settle(10 * WINDOW_MS)
+    assert world.writes == 2
+    world.places.clear()
+    world.settle(11 * WINDOW_MS)
+    assert world.record is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        *(
+            b"",
+            b"{}",
+            b"[]",
+            b"\xff",
+            b"null",
+            b'{"members":[],"pieces":[]}',
+            b'{"members":[["a1","x"]],"pieces":[256]}',
+        ),
+        *(b'{"members":[["a1","x"]],"pieces":[255,0]}', b'{"members":[["a1","x"]],"pieces":[256,1]}'),
+        *(b'{"members":[["a1","x"]],"pieces":[0,0,256,0]}', b'{"members":[["a1","x"]],"pieces":[256,-1]}'),
+        b'{"members":[["a1"]],"pieces":[256,0]}',
+    ],
+)
+def test_a_record_that_is_no_deal_is_as_none(record: bytes) -> None:
+    with_record, without = windows(), windows()
+    with_record.update([seat(A), seat(B)], WINDOW_MS, record)
+    without.update([seat(A), seat(B)], WINDOW_MS)
+    assert with_record.deal == without.deal
+
+
+def test_a_deal_that_is_too_large_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.timelines.core.deal_record.RECORD_BYTES_MAX", 10)
+    world = Coordination(2)
+    world.places = {each.id: seat(each) for each in (A, B)}
+    world.settle(WINDOW_MS)
+    assert world.record is None
