@@ -51,7 +51,7 @@ async def check(log: Partition, count: int) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.SHORT])
-async def test_no_operation_of_a_truncation_fences_the_log_when_the_disk_is_full(fault: Fault) -> None:
+async def test_b11_no_operation_of_a_truncation_fences_the_log_when_the_disk_is_full(fault: Fault) -> None:
     rejected, step = 0, 0
     while True:
         disk = SimDisk(Random(step))

@@ -40,7 +40,7 @@ def count(brokers: Brokers, number: int, name: str) -> int:
     return 0
 
 
-def test_everything_moves_although_brokers_are_killed(
+def test_timelines_and_waiting_records_move_although_brokers_are_killed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running_brokers(3, SETTINGS, grpc="127.0.0.1:0", timelines="sqlite:") as brokers:

@@ -81,7 +81,7 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
         await world.stop(1)
 
 
-async def test_what_waits_moves_with_its_mark_and_the_rest_does_not(tmp_path: Path) -> None:
+async def test_waiting_records_move_with_their_marks_and_the_rest_does_not(tmp_path: Path) -> None:
     async with scene(tmp_path) as one:
         kept = [one.entry(f"k{number}", b"%d" % number) for number in range(20)]
         await one.write(*kept, one.entry("cancelled"), one.entry("again", b"first"))

@@ -1,9 +1,9 @@
 """Moves the timelines of a local file into the replicated store, in the background, while the cluster serves clients.
 
 A message keeps its id, due time, bucket, producer group, key, body and attempts. A lease ends when it would have ended,
-and nobody holds it. Messages go in the order of their numbers, some hundred at a time. The store remembers for each
-file up to which number it has the messages, in the same journal entry that stores them. So a move that was killed at
-any point goes on without a message lost or stored twice, also when a consumer has completed it meanwhile.
+and has no holder any more. Messages go in the order of their numbers, some hundred at a time. The store remembers for
+each file up to which number it has the messages, in the same journal entry that stores them. So a move that was killed
+at any point continues without a message lost or stored twice, also when a consumer has completed it meanwhile.
 
 A timeline that exists in the cluster gets the messages too, if its settings are the same. Nothing of a timeline is
 moved while one of its ids is used by another message, or its settings differ: the operator is asked to change that,
