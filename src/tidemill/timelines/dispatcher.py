@@ -255,7 +255,11 @@ class Dispatcher:
         timeline, stats = self.timeline(name), self.stats.of(name)
         with stats.failures(SCHEDULED, len(messages)):
             self._check_recurring(messages)
-            new = [self._new_message(one, group) for one in messages]
+            new = []
+            for one in messages:
+                new.append(self._new_message(one, group))
+                if one.recurrence is not None:
+                    await asyncio.sleep(0)  # computing the first time of an odd expression takes milliseconds
             check_new(new, timeline.settings.body_bytes_max)
             kept = await self.guard.ask_store(lambda: self._store.schedule(name, new))
         stored = [(one.id, one.due_ms) for one in kept if not one.duplicate]

@@ -117,7 +117,7 @@ async def test_a_moved_occurrence_is_followed_by_the_next_time_of_the_rule() -> 
 
 
 @pytest.mark.parametrize("kind", ["timeline", "topic"])
-async def test_a_dead_letter_is_one_occurrence_and_the_recurrence_goes_on(kind: str) -> None:
+async def test_a_dead_letter_is_one_occurrence_and_the_recurrence_continues(kind: str) -> None:
     appended: list[list[tuple[str, bytes]]] = []
 
     async def append(topic: str, key: bytes | None, value: bytes, headers: list[tuple[str, bytes]]) -> None:

@@ -88,7 +88,7 @@ class BatchSplit(NamedTuple):
     """Moves of records that this batch schedules."""
 
 
-class _Source(NamedTuple):
+class _BatchSource(NamedTuple):
     """Where the records of a batch come from, and how their headers are read."""
 
     header: BatchHeader
@@ -106,7 +106,7 @@ def split_batch(
     systems that the topic accepts.
     """
     plan = BatchSplit([], [], set(), [], [])
-    source = _Source(header, partition, now_ms, aliases)
+    source = _BatchSource(header, partition, now_ms, aliases)
     try:
         for at, record in enumerate(read_records(batch)):
             if is_special((name for name, _ in record.headers), aliases):
@@ -116,7 +116,7 @@ def split_batch(
     return plan if plan.taken else None
 
 
-def _take_out(plan: BatchSplit, at: int, record: Record, source: _Source) -> None:
+def _take_out(plan: BatchSplit, at: int, record: Record, source: _BatchSource) -> None:
     if source.header.transactional:
         raise _wrong(at, "a transaction cannot contain records with a delivery time: they would outlive it")
     if len(plan.taken) == TAKEN_MAX:
@@ -149,7 +149,7 @@ def delivered_mark(record: Record) -> bytes | None:
     return next((value for name, value in reversed(record.headers) if name == MESSAGE), None)
 
 
-def _add(plan: BatchSplit, at: int, record: Record, source: _Source) -> None:
+def _add(plan: BatchSplit, at: int, record: Record, source: _BatchSource) -> None:
     headers = own_headers(record.headers, source.aliases)
     if CANCEL in headers:
         _cancel(plan, _id(headers, CANCEL))

@@ -133,7 +133,9 @@ def test_an_interval_keeps_its_beat() -> None:
         (MissedPolicy.ALL, ["10:10", "10:20", "10:30"]),
     ],
 )
-def test_what_was_missed_while_a_consumer_worked(policy: MissedPolicy, expected: list[str]) -> None:
+def test_occurrences_that_pass_while_a_consumer_works_follow_the_policy(
+    policy: MissedPolicy, expected: list[str]
+) -> None:
     start_ms, done_ms = ms("2026-01-01T10:00Z"), ms("2026-01-01T10:25Z")
     for rule in (Recurrence("*/10 * * * *", missed=policy), Recurrence(every_ms=10 * MINUTE_MS, missed=policy)):
         one = first_occurrence(rule, start_ms, start_ms - 1)
