@@ -111,3 +111,10 @@ def test_transactions_are_selected_by_every_filter() -> None:
     assert selected(set(), set(), 3_999) == ["a", "b"]
     assert selected(set(), set(), 5_000) == []
     assert selected(set(), set(), 0) == ["a", "b"], "a transaction that has not started has no age"
+
+
+def test_a_transaction_that_started_at_the_beginning_of_time_has_an_age() -> None:
+    table = TransactionTable()
+    table.replay(write_key("a"), write_value(replace(OPEN, started_ms=0)), 0)
+    assert len(table.select(states=set(), producer_ids=set(), older_ms=99, now_ms=100)) == 1
+    assert not table.select(states=set(), producer_ids=set(), older_ms=100, now_ms=100)

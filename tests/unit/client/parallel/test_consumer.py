@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from prometheus_client import CollectorRegistry
 
 from tidemill.client.parallel.consumer import ParallelConsumer
 from tidemill.client.parallel.options import Halted, Retry, TooManyErrors
@@ -153,3 +154,10 @@ def test_run_waits_for_its_handlers_only_when_it_drains(
     with pytest.raises(Halted) if halts else nullcontext():
         made.run(print)
     assert workers.waits == [waits]
+
+
+def test_a_registry_has_the_metrics_of_the_consumer() -> None:
+    registry = CollectorRegistry()
+    made = consumer(registry=registry)
+    made._queue.put([ParallelRecord("orders", 0, 0, None, b"", (), 0)])
+    assert registry.get_sample_value("tidemill_parallel_waiting", {"group": "g"}) == 1

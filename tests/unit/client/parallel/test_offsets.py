@@ -173,3 +173,17 @@ def test_skipping() -> None:
     skipping = Skipping([CompletedRun(4, 5), CompletedRun(9, 9)])
     assert [offset for offset in range(12) if skipping.skips(offset)] == [4, 5, 9]
     assert not skipping
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=40), st.integers(0, 3))
+def test_metadata_may_be_as_long_as_the_limit(gaps: list[tuple[int, int]], less: int) -> None:
+    runs, place = [], 0
+    for waiting, complete in gaps:
+        runs.append(CompletedRun(place + waiting, place + waiting + complete - 1))
+        place += waiting + complete
+    whole = encode(0, runs)
+    assert decode(0, whole) == runs
+    limited = encode(0, runs, limit=len(whole) - less)
+    assert len(limited) <= len(whole) - less
+    assert decode(0, limited) == (runs if less == 0 else runs[: len(decode(0, limited))])
+    assert limited == whole if less == 0 else limited != whole

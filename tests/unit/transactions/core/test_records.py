@@ -114,3 +114,23 @@ def test_any_damage_is_an_error_or_a_state_never_something_else(known: Transacti
     cut = value[: data.draw(st.integers(0, len(value)))]
     with suppress(CorruptMessage):
         assert isinstance(read_value("tx", bytes(cut)), Transaction)
+
+
+@pytest.mark.parametrize(
+    ("characters", "length"), [(1, "02"), (126, "7f"), (127, "8001"), (128, "8101"), (249, "fa01")]
+)
+def test_lengths_are_varints_as_kafka_writes_them(characters: int, length: str) -> None:
+    topic = "t" * characters
+    known = Transaction(
+        "tx",
+        ProducerIdAndEpoch(7, 3),
+        timeout_ms=60_000,
+        updated_ms=5,
+        state=TransactionStatus.ONGOING,
+        partitions=frozenset({TopicPartition(topic, 1)}),
+        started_ms=4,
+        client_version=2,
+    )
+    value = write_value(known)
+    assert bytes.fromhex("02" + length) + topic.encode() in value, "one topic, and its length plus one"
+    assert read_value("tx", value) == known
