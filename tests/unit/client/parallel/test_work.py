@@ -1,9 +1,12 @@
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemill.client.parallel.record import ParallelRecord
 from tidemill.client.parallel.work import Ordering, Work
+from tidemill.client.parallel.work_queue import WorkQueue
 from tidemill.model.topics import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -126,3 +129,20 @@ def test_every_record_once_and_in_the_order_of_its_key(
         for key in (b"a", b"b", b"c"):
             offsets = [each.offset for each in handled if (each.place, each.key) == (place, key)]
             assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize("tracking", ["partition", "sequence"])
+def test_a_partition_that_comes_back_begins_where_it_is_then(tracking: str) -> None:
+    queue = WorkQueue(Ordering.KEY, tracking)
+    queue.assign(P0)
+    queue.put([ParallelRecord("orders", 0, offset, None, b"", (), 0) for offset in (5, 6)])
+    assert queue.take() is not None
+    queue.unassign(P0)
+    queue.assign(P0)
+    queue.put([ParallelRecord("orders", 0, 2, None, b"", (), 0)])
+    again = queue.take()
+    assert again is not None
+    assert again.offset == 2
+    queue.finished(again)
+    [(place, (committed, _))] = queue.commits(4_096).items()
+    assert (place, committed) == (P0, 3), "what was received before is with another member"
