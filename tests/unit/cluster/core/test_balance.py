@@ -61,3 +61,10 @@ def test_any_cluster_becomes_even(replicas: list[list[int]], brokers: set[int]) 
     spread = Counter(dict.fromkeys(brokers, 0)) + loads(free)
     assert max(spread.values(), default=0) - min((spread[node] for node in brokers), default=0) <= 1
     assert rebalance(free, sorted(brokers)) == {}
+
+
+def test_a_replica_of_a_lost_broker_goes_to_a_rack_without_one() -> None:
+    racks: dict[int, str | None] = {1: "b", 2: "a", 3: "a", 4: "b"}
+    part = TopicPartition("t", 0)
+    assert rebalance({part: (1, 2)}, [2, 3, 4], racks) == {part: (4, 2)}
+    assert rebalance({part: (1, 4)}, [2, 3, 4], racks) == {part: (2, 4)}

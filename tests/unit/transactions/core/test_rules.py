@@ -23,4 +23,4 @@ def test_partitions_that_are_in_the_transaction_need_no_entry() -> None:
     assert rules.add_partitions(ONGOING, OWNER, set(), 9).change is None
     grown = rules.add_partitions(ONGOING, OWNER, {A, B}, 9).change
     assert grown is not None
-    assert (grown.partitions, grown.started_ms, grown.updated_ms) == ({A, B}, 4, 9)
+    assert (grown.partitions, grown.started_ms, grown.updated_ms) == (frozenset({A, B}), 4, 9)
