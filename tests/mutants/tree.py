@@ -187,8 +187,9 @@ class MutantTree:
             # In one run, because each run compiles the kernels that it needs.
             return [self._in_order(mutant, near | coverage.tests_of_module(CALLERS_OF_KERNELS))]
         own = {test for test in coverage.cpu_s if file_of(test) in self._own_files(mutant)}
-        others = set() if mutant.mutation.scope and near else set(coverage.cpu_s) - near - own
-        stages = [near & own or own, near - own, others]
+        first = near & own or own
+        others = set() if mutant.mutation.scope and near else set(coverage.cpu_s) - near - first
+        stages = [first, near - first, others]
         return [self._in_order(mutant, stage) for stage in stages if stage]
 
     def _in_order(self, mutant: Mutant, tests: set[str]) -> list[str]:
