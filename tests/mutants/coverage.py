@@ -87,6 +87,14 @@ def file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
+def stages_of(everything: set[str], own: set[str], near: set[str], *, is_complete: bool) -> list[set[str]]:
+    """The tests in the order in which they are likely to find a mutant: those of the module's own files that reach it,
+    the others that reach it, and the rest, unless those that reach it are all that can find it."""
+    first = near & own or own
+    rest = set() if is_complete else everything - near - first
+    return [stage for stage in (first, near - first, rest) if stage]
+
+
 def by_file(tests: Iterable[str]) -> list[str]:
     """The tests of a file one after the other. The file of the first test is first."""
     places: dict[str, int] = {}

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from py_compile import PycInvalidationMode
 
 from tests.mutants import warm
-from tests.mutants.coverage import Coverage, file_of
+from tests.mutants.coverage import Coverage, file_of, stages_of
 from tests.mutants.forks import TIME_LIMIT_CODE, Request
 from tests.mutants.mutations import Mutation
 from tests.mutants.targets import CALLERS_OF_KERNELS, Kernels, changed_kernels, files_of, is_own, package_tests
@@ -187,10 +187,9 @@ class MutantTree:
             # In one run, because each run compiles the kernels that it needs.
             return [self._in_order(mutant, near | coverage.tests_of_module(CALLERS_OF_KERNELS))]
         own = {test for test in coverage.cpu_s if file_of(test) in self._own_files(mutant)}
-        first = near & own or own
-        others = set() if mutant.mutation.scope and near else set(coverage.cpu_s) - near - first
-        stages = [first, near - first, others]
-        return [self._in_order(mutant, stage) for stage in stages if stage]
+        is_complete = bool(mutant.mutation.scope and near)
+        stages = stages_of(set(coverage.cpu_s), own, near, is_complete=is_complete)
+        return [self._in_order(mutant, stage) for stage in stages]
 
     def _in_order(self, mutant: Mutant, tests: set[str]) -> list[str]:
         return self.coverage(package_tests(mutant.module)).in_order(tests, self._own_files(mutant))

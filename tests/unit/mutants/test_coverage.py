@@ -5,7 +5,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 import pytest
-from tests.mutants.coverage import Coverage
+from tests.mutants.coverage import Coverage, stages_of
 from tests.mutants.marks import statement_key
 from tests.mutants.mutations import Mutation, mutations
 from tests.mutants.tree import ROOT
@@ -121,3 +121,21 @@ def test_fast_tests_and_those_of_the_own_file_are_first(tmp_path: Path) -> None:
     coverage.leave_out("b::1")
     mutation = Mutation(2, "f", "f", (2, 4), "x = 1", "x = 2", 0, 1, "2")
     assert coverage.tests_of(MODULE, mutation) == {*times} - {"b::1"}
+
+
+@pytest.mark.parametrize(
+    ("own", "near", "is_complete", "stages"),
+    [
+        ("ab", "bc", False, ["b", "c", "ad"]),
+        ("ab", "bc", True, ["b", "c"]),
+        ("ab", "cd", False, ["ab", "cd"]),
+        ("ab", "", False, ["ab", "cd"]),
+        ("", "cd", False, ["cd", "ab"]),
+        ("", "", False, ["abcd"]),
+    ],
+)
+def test_a_mutant_outside_of_functions_meets_every_test_once(
+    own: str, near: str, is_complete: bool, stages: list[str]
+) -> None:
+    found = stages_of(set("abcd"), set(own), set(near), is_complete=is_complete)
+    assert found == [set(each) for each in stages]
