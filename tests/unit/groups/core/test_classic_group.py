@@ -684,3 +684,21 @@ def test_a_described_group_has_its_protocol_and_its_members() -> None:
     assert [(each.client_id, each.assignment) for each in found.members] == [("a", b"")]
     stage.commit("offsets only", None, 5)
     assert describe(stage.shard, "offsets only") == ("offsets only", "Empty", "", "", ())
+
+
+def test_a_generation_that_begins_with_a_join_waits_for_assignments_and_no_longer() -> None:
+    stage = stable("a", rebalance_ms=900, session_ms=20_000)
+    stage.join("g", "a", rebalance_ms=900, session_ms=20_000)
+    assert stage.group("g").state is ClassicState.COMPLETING
+    stage.wait(899)
+    assert stage.group("g").members
+    stage.wait(1)
+    assert not stage.group("g").members
+
+
+def test_an_empty_group_is_one_generation_later() -> None:
+    stage = stable("a")
+    stage.leave("g", stage.leaver("a"))
+    assert (stage.group("g").state, stage.group("g").generation) == (ClassicState.EMPTY, 2)
+    stage.crash()
+    assert stage.group("g").generation == 2

@@ -260,3 +260,18 @@ def test_a_reader_does_not_believe_in_large_arrays() -> None:
     endless = FieldReader(b"\xff" * 10)
     with pytest.raises(ValueError, match="has no end"):
         endless.varint()
+
+
+def test_the_topics_of_a_share_group_are_read_in_both_of_kafkas_lists() -> None:
+    """Kafka lists the topics that it initializes apart from those that are ready; one list is enough here."""
+    key = bytes.fromhex("000f 0001 67")
+    first, second = UUID(int=1), UUID(int=2)
+    value = (
+        bytes.fromhex("0000 02") + first.bytes + bytes.fromhex("02 61 03 00000000 00000002 00")  # "a": 0 and 2
+        + bytes.fromhex("02") + second.bytes + bytes.fromhex("02 62 02 00000001 00")  # "b": 1
+        + bytes.fromhex("01 00")  # nothing is deleted, no tagged field
+    )  # fmt: skip
+    entry = decode(key, value)
+    assert entry is not None
+    assert entry.key == e.SharedTopicsKey("g")
+    assert entry.value == e.SharedTopicsValue(frozenset({(first, 0), (first, 2), (second, 1)}))
