@@ -42,6 +42,7 @@ COMMANDS = {
     "produce": Command("tidemill.cli.produce:produce", "Write records to a topic."),
     "consume": Command("tidemill.cli.consume:consume", "Print the records of a topic."),
     "group": Command("tidemill.cli.group:app", "List, describe, reset and delete consumer groups."),
+    "share": Command("tidemill.cli.share:app", "List, describe, configure, reset and delete share groups."),
     "timeline": Command("tidemill.cli.timeline:app", "Schedule messages and deliver them at their due time."),
     "schedule": Command("tidemill.cli.schedule:schedule", "Schedule a message on a timeline."),
     "cluster": Command("tidemill.cli.cluster:app", "Run a cluster, show its status, rebalance it."),

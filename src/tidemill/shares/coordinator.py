@@ -6,6 +6,7 @@ answered. Changes of one share partition run one after the other. `core/state_re
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -21,6 +22,7 @@ from tidemill.model.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimedOut,
+    TidemillError,
     UnknownTopicOrPartition,
 )
 from tidemill.records.journal import Journal
@@ -132,7 +134,8 @@ class ShareCoordinator:
         """Delete the state of topics that did not exist at two calls in a row."""
         missing = {key for states in self._states.values() for key in states if not exists(key.topic_id)}
         for key in missing & self._suspects:
-            await self.delete(key)
+            with suppress(TidemillError):  # another broker coordinates it now, or it is tried again
+                await self.delete(key)
         self._suspects = missing
 
     async def _store(self, key: ShareKey, state: DurableState, change: StateWrite) -> None:

@@ -66,14 +66,14 @@ def describe(router: RequestRouter, topic: str) -> list[DescribedSetting]:
     return router.persist(f"describe {topic}", ask)
 
 
-def alter(router: RequestRouter, topic: str, changes: Mapping[str, str | None]) -> None:
-    """Set settings of a topic; None removes its override."""
+def alter(router: RequestRouter, name: str, changes: Mapping[str, str | None], *, resource_type: int = TOPIC) -> None:
+    """Set settings of a topic, or of another resource; None removes its override."""
     configs = [
-        {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
-        for name, value in changes.items()
+        {"name": key, "config_operation": DELETE if value is None else SET, "value": value}
+        for key, value in changes.items()
     ]
     fields = {
-        "resources": [{"resource_type": TOPIC, "resource_name": topic, "configs": configs}],
+        "resources": [{"resource_type": resource_type, "resource_name": name, "configs": configs}],
         "validate_only": False,
     }
 
@@ -82,4 +82,4 @@ def alter(router: RequestRouter, topic: str, changes: Mapping[str, str | None]) 
         if result.error_code:
             raise of_code(result.error_code, result.error_message or "")
 
-    router.persist(f"alter {topic}", send)
+    router.persist(f"alter {name}", send)

@@ -137,8 +137,8 @@ class ConnectionIdentity:
         self.expires_ms: int | None = None
         self.node_id: int | None = None
         self.offered: bytes | None = None
-        self.on_close: list[Callable[[], None]] = []
-        """Called when the connection is lost."""
+        self.on_close: dict[object, Callable[[], None]] = {}
+        """Called when the connection is lost, by what they are about."""
 
     @property
     def is_authenticated(self) -> bool:

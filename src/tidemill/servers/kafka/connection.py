@@ -148,8 +148,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._server.adopt(slot.task, slot.frame_bytes, waits=slot.waits)
                 kept_bytes += slot.frame_bytes
         self._slots.clear()
-        on_close, self._identity.on_close = self._identity.on_close, []
-        for ended in on_close:
+        on_close, self._identity.on_close = self._identity.on_close, {}
+        for ended in on_close.values():
             ended()
         self._frames.drop()
         self._server.hold(kept_bytes - self._held_bytes)

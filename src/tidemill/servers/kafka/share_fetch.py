@@ -107,8 +107,10 @@ class ShareHandler:
     def _belongs(self, call: Call, session: ShareSession) -> None:
         """Tie the session to the connection of this request."""
         if session.connection is not call.identity:
+            if session.connection is not None:
+                session.connection.on_close.pop(session.key, None)
             session.connection = call.identity
-            call.identity.on_close.append(lambda: self._connection_lost(call, session))
+            call.identity.on_close[session.key] = lambda: self._connection_lost(call, session)
 
     def _connection_lost(self, call: Call, session: ShareSession) -> None:
         if session.connection is call.identity:
@@ -118,6 +120,8 @@ class ShareHandler:
         """End the locks of the member. One that closes has not used its records; one that vanished may have."""
         if not self._sessions.end(session):
             return
+        if session.connection is not None:
+            session.connection.on_close.pop(session.key, None)
         group_id, member = session.key
         call.broker.shares.release(group_id, member, was_delivered=was_delivered)
         if not self._sessions.has_group(group_id):

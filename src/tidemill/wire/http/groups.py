@@ -32,7 +32,7 @@ class GroupQuery(PageQuery, frozen=True, kw_only=True):
         "Reconciling",
         "Dead",
     ] = ""
-    type: Literal["", "classic", "consumer"] = ""
+    type: Literal["", "classic", "consumer", "share"] = ""
 
 
 class GroupRow(Document, frozen=True, kw_only=True):
