@@ -55,7 +55,7 @@ class SameView(NamedTuple):
 _QUERY = {"query": "SELECT topic, partition, value FROM messages WHERE topic LIKE 'payroll%' ORDER BY ALL"}
 VIEWS: dict[str, SameView] = {
     "GET /api/v1/overview": SameView("/overview", '"unreachable_brokers": []'),
-    "GET /api/v1/overview/history": SameView("/overview/history?minutes=5", "topic"),
+    "GET /api/v1/overview/history": SameView("/overview/history?minutes=5", f'"{TOPIC}"'),
     "GET /api/v1/topics": SameView("/topics", REPLICATED),
     "GET /api/v1/topics/{topic}": SameView(f"/topics/{REPLICATED}", '"isr"'),
     "GET /api/v1/topics/{topic}/settings": SameView(f"/topics/{REPLICATED}/settings", '"1234567"'),
@@ -73,7 +73,9 @@ VIEWS: dict[str, SameView] = {
     "GET /api/v1/groups/{name}/lag": SameView(f"/groups/{GROUP}/lag", GROUP),
     "GET /api/v1/timelines": SameView("/timelines", TIMELINE),
     "GET /api/v1/timelines/{name}": SameView(f"/timelines/{TIMELINE}", '"waiting": 4'),
-    "GET /api/v1/timelines/{name}/future": SameView(f"/timelines/{TIMELINE}/future?from_ms=0&to_ms=9999999999999", "4"),
+    "GET /api/v1/timelines/{name}/future": SameView(
+        f"/timelines/{TIMELINE}/future?from_ms=0&to_ms=9999999999999", '"total": 4'
+    ),
     "GET /api/v1/timelines/{name}/messages": SameView(f"/timelines/{TIMELINE}/messages", FIRST),
     "GET /api/v1/timelines/{name}/messages/{id}": SameView(f"/timelines/{TIMELINE}/messages/{FIRST}", FIRST),
     "GET /api/v1/timelines/{name}/messages/{id}/body": SameView(f"/timelines/{TIMELINE}/messages/{FIRST}/body", "tea"),
