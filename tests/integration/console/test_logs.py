@@ -79,9 +79,11 @@ def test_the_overview_links_to_recent_errors(broker: Broker, warn: Any) -> None:
     assert noted() == []
     for _ in range(2):
         warn.error("overview_failed")
-    assert noted() == [("note", "Broker 0 logged an error", "/logs?level=error&broker=0")]
+    one = [("note", "Broker 0 logged an error", "/logs?level=error&broker=0")]
+    eventually(lambda: noted() == one, "the error is not noted")
     warn.error("overview_failed", topic="orders")
-    assert noted() == [("note", "Broker 0 logged 2 different errors", "/logs?level=error&broker=0")]
+    two = [("note", "Broker 0 logged 2 different errors", "/logs?level=error&broker=0")]
+    eventually(lambda: noted() == two, "the other error is not noted")
     assert listed(broker.http, level="error", broker=0)[0] == ("overview_failed", 1)
 
 
