@@ -46,9 +46,10 @@ def test_timelines_and_waiting_records_move_although_brokers_are_killed(
     with running_brokers(3, SETTINGS, grpc="127.0.0.1:0", timelines="sqlite:") as brokers:
         tidemill = CommandLine(brokers.bootstrap, capsys, monkeypatch)
         create(brokers, "later", copies=3)
-        start_ms = now_ms() + 25_000
-        send(brokers, "later", lambda number: start_ms + number * 20, RECORDS)
+        start_ms = now_ms() + 2_000
+        send(brokers, "later", lambda number: start_ms + number * 50, RECORDS)
         write(brokers)
+        eventually(lambda: now_ms() > start_ms + 500, "time passes")  # some records are due, and on their way
         for number in NUMBERS:
             brokers.kill(number)
         for number in NUMBERS:
