@@ -142,3 +142,42 @@ def test_acknowledgements_survive_a_crash() -> None:
         later.close()
         member.close()
     assert not again & done
+
+
+def test_aborted_records_are_not_delivered_to_readers_of_committed_ones(broker: Broker) -> None:
+    create_topic(broker.bootstrap_servers, "committed", 1)
+    configure(broker.bootstrap_servers, "committed", share_isolation_level="read_committed")
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "shares"})
+    producer.init_transactions(WAIT_S)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce("committed", f"{number}".encode())
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)(WAIT_S)
+    member = consumer(broker.bootstrap_servers, "committed", "committed")
+    seen: list[bytes] = []
+    for _, message in polled([member], lambda: len(seen) == 3):
+        seen.append(message.value() or b"")
+    assert not list(member.poll(timeout=1.0))
+    member.close()
+    assert seen == [b"0", b"2", b"4"]
+
+
+def test_a_released_record_waits_for_its_backoff(broker: Broker) -> None:
+    create_topic(broker.bootstrap_servers, "polite", 1)
+    configure(broker.bootstrap_servers, "polite", tidemill_share_retry_backoff_ms="1500")
+    values = produce(broker.bootstrap_servers, "polite", 10)
+    member = consumer(broker.bootstrap_servers, "polite", "polite", **explicit())
+    released_s, waited_s = 0.0, 0.0
+    order: list[bytes] = []
+    for each, message in polled([member], lambda: len(order) == len(values) + 1):
+        value = message.value() or b""
+        if value == b"v0" and not released_s:
+            each.acknowledge(message, AcknowledgeType.RELEASE)
+            released_s = time.monotonic()
+        else:
+            each.acknowledge(message)
+            waited_s = time.monotonic() - released_s
+        order.append(value)
+    member.close()
+    assert order[-1] == b"v0"
+    assert waited_s >= 1.5

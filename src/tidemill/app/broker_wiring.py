@@ -34,6 +34,7 @@ from tidemill.broker.peer_watch import PeerWatch
 from tidemill.broker.pipeline_metrics import pipeline_readings, pipeline_source
 from tidemill.broker.server_metrics import server_readings
 from tidemill.broker.share_logs import ShareGroupSettings
+from tidemill.broker.share_metrics import share_readings
 from tidemill.broker.topic_metrics import topic_readings
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier, write_marker
@@ -257,6 +258,7 @@ class _Wiring:
             clock_ms=environment.clock_ms,
             steady_ms=environment.steady_ms or environment.clock_ms,
         )
+        self._metrics.sources.append(share_readings(self._shares))
         states = self._membership.states
         self._metrics.sources.append(cluster_readings(self._metadata, states, node_id, is_cluster=self._is_cluster))
         watch = environment.watch

@@ -23,6 +23,7 @@ from tidemill.records.visibility import visible_batches
 from tidemill.shares.core.acknowledgements import AckBatch
 from tidemill.shares.core.delivery_policy import DeliveryPolicy
 from tidemill.shares.core.durable_state import ShareKey, StateWrite
+from tidemill.shares.core.record_ranges import DeliveryState
 from tidemill.shares.core.share_partition import (
     NEVER_MS,
     AcquiredRange,
@@ -76,6 +77,25 @@ class AcquiredRecords(NamedTuple):
 NOTHING = AcquiredRecords([], [])
 
 
+class ShareCounts:
+    """What has become of deliveries on this broker, since its start."""
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.accepted = 0
+        self.released = 0
+        self.archived = 0
+        self.expired = 0
+
+    def add(self, batches: Sequence[StateBatch]) -> None:
+        """Count the results of an acknowledgement."""
+        for batch in batches:
+            size = batch.last - batch.first + 1
+            self.accepted += size * (batch.state == DeliveryState.ACKNOWLEDGED)
+            self.released += size * (batch.state == DeliveryState.AVAILABLE)
+            self.archived += size * (batch.state == DeliveryState.ARCHIVED)
+
+
 class LiveSharePartition:
     """One share partition in one epoch of its leader."""
 
@@ -87,7 +107,9 @@ class LiveSharePartition:
         store: ShareStateStore,
         policy: Callable[[], SharePolicy],
         steady_ms: Callable[[], int],
+        counts: ShareCounts,
     ) -> None:
+        self._counts = counts
         self.key = key
         self.core = core
         self.log = shared_log
@@ -107,6 +129,12 @@ class LiveSharePartition:
     def is_current(self) -> bool:
         """Whether this broker still leads in the epoch in which the state was read."""
         return not self.is_closed and self.log.leads and self.log.leader_epoch == self.leader_epoch
+
+    @property
+    def lag(self) -> int:
+        """How many records the group has not done."""
+        start_offset = max(self.core.start_offset, self.log.start_offset)
+        return max(0, self.log.end_offset(committed=False) - start_offset - self.core.finished)
 
     async def acquire(self, member: str, limits: AcquireLimits) -> AcquiredRecords:
         """Free records for a member, if there are any."""
@@ -136,7 +164,9 @@ class LiveSharePartition:
                 )
                 self._set_timer()
                 if acquired:
-                    return AcquiredRecords(_covering(batches, acquired), acquired)
+                    taken = AcquiredRecords(_covering(batches, acquired), acquired)
+                    self._counts.delivered += taken.count_records
+                    return taken
         return NOTHING
 
     async def acknowledge(self, member: str, batches: Sequence[AckBatch]) -> None:
@@ -153,6 +183,7 @@ class LiveSharePartition:
             self._set_timer()
             raise
         self.core.commit(settlement)
+        self._counts.add(settlement.batches)
         self._changed()
 
     def release(self, member: str, *, was_delivered: bool) -> None:
@@ -248,7 +279,9 @@ class LiveSharePartition:
     def _on_timer(self) -> None:
         self._timer, self._timer_ms = None, NEVER_MS
         if self.is_current:
-            self._note(self.core.tick(self._steady_ms(), self._policy().delivery))
+            changed = self.core.tick(self._steady_ms(), self._policy().delivery)
+            self._counts.expired += sum(batch.last - batch.first + 1 for batch in changed)
+            self._note(changed)
 
 
 def _covering(batches: list[tuple[BatchHeader, memoryview | None]], ranges: list[AcquiredRange]) -> list[Buffer]:

@@ -8,7 +8,7 @@ from tidemill.model.errors import CoordinatorNotAvailable, KafkaError, NotLeader
 from tidemill.shares.core.durable_state import NO_START, ShareKey, StateWrite
 from tidemill.shares.core.share_partition import SharePartition
 from tidemill.shares.interface import OpenLog, ShareLog, ShareStateStore
-from tidemill.shares.live_partition import LiveSharePartition, SharePolicy
+from tidemill.shares.live_partition import LiveSharePartition, ShareCounts, SharePolicy
 
 StartOf = Callable[[str], tuple[bool, int | None]]
 """Where a group begins to read: at the first record or not, or so many milliseconds before now."""
@@ -33,6 +33,7 @@ class SharePartitions:
         self._start_of = start_of
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms
+        self.counts = ShareCounts()
         self._open: dict[ShareKey, LiveSharePartition] = {}
         self._opening: WeakValueDictionary[ShareKey, asyncio.Lock] = WeakValueDictionary()
 
@@ -107,7 +108,13 @@ class SharePartitions:
         core.trim(shared_log.start_offset)
         core.delay(self._steady_ms(), self._policy_of(key.group_id).delivery)
         return LiveSharePartition(
-            key, core, shared_log, self._store, lambda: self._policy_of(key.group_id), self._steady_ms
+            key,
+            core,
+            shared_log,
+            self._store,
+            lambda: self._policy_of(key.group_id),
+            self._steady_ms,
+            self.counts,
         )
 
     async def _start(self, group_id: str, shared_log: ShareLog) -> int:
