@@ -42,7 +42,7 @@ METRIC_CALLS = {
 UNITS = ("seconds", "bytes", "records", "partitions", "offset")
 """Units that the name of a metric ends with."""
 PUBLIC_NAMES = {
-    "Timelines": ("Timeline", "AsyncTimeline", "Message", "Lease", "AsyncLease"),
+    "Timelines": ("Timeline", "AsyncTimeline", "Message", "RecurrenceRule", "Lease", "AsyncLease"),
     "Streams over gRPC": ("TopicProducer", "AsyncTopicProducer", "Consumer", "AsyncConsumer"),
     "Parallel consumer": ("ParallelConsumer", "Retry"),
     "Errors": ("TidemillError", "TimelineError", "StaleLease", "DeliveryFailed", "Halted"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.client.parallel.consumer import ParallelConsumer
     from tidemill.client.parallel.options import Halted, Retry
-    from tidemill.client.timelines import AsyncLease, AsyncTimeline, Lease, Message, Timeline
+    from tidemill.client.timelines import AsyncLease, AsyncTimeline, Lease, Message, RecurrenceRule, Timeline
     from tidemill.client.topics import AsyncConsumer, AsyncTopicProducer, Consumer, DeliveryFailed, TopicProducer
     from tidemill.model.errors import TidemillError
     from tidemill.model.timeline_errors import StaleLease, TimelineError
@@ -28,6 +28,7 @@ __all__ = [
     "Lease",
     "Message",
     "ParallelConsumer",
+    "RecurrenceRule",
     "Retry",
     "StaleLease",
     "TidemillError",
@@ -48,6 +49,7 @@ _MODULES = {
     "Lease": "tidemill.client.timelines",
     "Message": "tidemill.client.timelines",
     "ParallelConsumer": "tidemill.client.parallel.consumer",
+    "RecurrenceRule": "tidemill.client.timelines",
     "Retry": "tidemill.client.parallel.options",
     "StaleLease": "tidemill.model.timeline_errors",
     "TidemillError": "tidemill.model.errors",
