@@ -41,8 +41,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
 SCHEDULING = "tidemill-"
 SCHEDULING_ADVICE = (
-    "tidemill-deliver-at and tidemill-delay-ms are whole milliseconds, tidemill-schedule-id and tidemill-cancel have 1 "
-    "to 200 printable characters"
+    "tidemill-deliver-at, tidemill-delay-ms, tidemill-every-ms and tidemill-move-to are whole milliseconds, "
+    "tidemill-schedule-id and tidemill-cancel have 1 to 200 printable characters, and tidemill-cron is minute hour "
+    "day-of-month month day-of-week"
 )
 KEYLESS_ADVICE = "a topic with cleanup.policy=compact rejects records without a key"
 

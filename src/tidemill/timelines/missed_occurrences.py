@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tidemill.timelines.clock import Clock
 from tidemill.timelines.core.errors import StoreCorrupt
-from tidemill.timelines.core.lease import Claim, CommandOutcome, Complete
+from tidemill.timelines.core.lease import TOOK_EFFECT, Claim, CommandOutcome, Complete
 from tidemill.timelines.core.message import TimedMessage
 from tidemill.timelines.core.recurrence import recurrence_from, was_missed
 from tidemill.timelines.health import HealthMonitor
@@ -49,5 +49,5 @@ class MissedOccurrences:
         leases = await self._guard.ask_store(lambda: self._store.acquire(self._name, claims, now_ms=now_ms))
         done = [Complete(lease.seq, lease.token) for lease in leases if lease is not None]
         outcomes = await self._guard.ask_store(lambda: self._store.settle(self._name, done, now_ms=now_ms))
-        self._stats.messages[MISSED] += len(done)
+        self._stats.messages[MISSED] += sum(outcome in TOOK_EFFECT for outcome in outcomes)
         self._stats.messages[SCHEDULED] += outcomes.count(CommandOutcome.RECURRED)

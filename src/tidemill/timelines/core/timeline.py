@@ -190,7 +190,8 @@ def refuse_followed(name: str) -> None:
     if name.startswith(WAITING_PREFIX):
         topic = name.removeprefix(WAITING_PREFIX)
         raise BadTimelineName(
-            f"scheduled records of {topic!r} are changed through the topic: send it a record with tidemill-cancel"
+            f"scheduled records of {topic!r} are changed through the topic: send it a record with tidemill-cancel or"
+            " tidemill-move-to"
         )
 
 
