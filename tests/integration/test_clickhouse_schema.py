@@ -4,6 +4,7 @@ The server is the HTTP front of the embedded engine (tests/support/clickhouse_fr
 """
 
 import asyncio
+import json
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.clickhouse import Server, running
 
+from tidemill.cli.main import main
 from tidemill.streams.clickhouse import Engine, parse
 from tidemill.streams.clickhouse.schema import VERSION
 
@@ -57,3 +59,43 @@ def test_the_names_of_kafka_are_views_that_can_only_be_read(server: Server) -> N
         server.ask("INSERT INTO kafka_messages_ingest (topic, partition, offset) SELECT 'orders', 0, 3")
     assert "not supported by storage View" in refused.value.read().decode()
     assert server.ask("SELECT count() FROM messages") == "3"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "clickhouse://one|two,three/shop?cluster=ma`in",
+        "clickhouse://one,two,three/shop",
+        "clickhouse://one",
+        "chdb:",
+    ],
+)
+def test_every_statement_is_parsed(server: Server, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", "--ddl", url, "--json"]) == 0
+    statements = json.loads(capsys.readouterr().out)
+    assert len(statements) > 20
+    with_data = [each for each in statements if "MergeTree" in each]
+    assert all(("Replicated" in each and "ON CLUSTER `ma\\`in`" in each) == ("cluster" in url) for each in with_data)
+    for statement in statements:
+        assert server.ask(f"EXPLAIN AST {statement}", database="default")
+    with pytest.raises(urllib.error.HTTPError):
+        server.ask("EXPLAIN AST CREATE TABLE broken (", database="default")
+
+
+def test_the_statements_of_a_take_over_are_parsed(server: Server) -> None:
+    for statement in (
+        "SYSTEM SYNC REPLICA `shop`.messages LIGHTWEIGHT",
+        "SYSTEM DROP REPLICA 'one' FROM DATABASE `shop`",
+        "SELECT table, replica_name, is_readonly, replica_is_active FROM system.replicas WHERE database = 'shop'",
+        "SELECT count() FROM system.mutations WHERE database = 'shop' AND NOT is_done",
+    ):
+        assert server.ask(f"EXPLAIN AST {statement}", database="default")
+    for name in ("insert_quorum", "mutations_sync", "lightweight_deletes_sync", "receive_timeout"):
+        assert server.ask(f"SELECT count() FROM system.settings WHERE name = '{name}'", database="default") == "1"
+
+
+def test_a_url_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", "--ddl"]) == 2
+    assert "--ddl needs the URL of --streams" in capsys.readouterr().err
+    assert main(["sql", "--ddl", "clickhouse://one|two/shop"]) == 1
+    assert "add ?cluster=NAME" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """ClickHouse servers for tests: the HTTP front over the embedded engine, in processes of their own."""
 
 import base64
+import os
 import ssl
 import subprocess
 import sys
@@ -26,7 +27,9 @@ class Server:
         secure: tuple[Path, Path, Path] | None = None,
         *,
         asks_certificate: bool = False,
+        keeper: Path | None = None,
     ) -> None:
+        self._keeper = keeper
         self.folder, self.port = folder, 0
         self._login, self._secure, self._asks_certificate = login, secure, asks_certificate
         self._process: subprocess.Popen[str] | None = None
@@ -40,7 +43,9 @@ class Server:
         files = map(str, self._secure[: 3 if self._asks_certificate else 2]) if self._secure else ()
         front = [sys.executable, "-m", "tests.support.clickhouse_front"]
         command = [*front, str(self.folder), str(self.port), self._login, *files]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        keeper = {} if self._keeper is None else {"KEEPER": str(self._keeper), "REPLICA": self.folder.name}
+        environ = {**os.environ, **keeper}
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environ)
 
     def wait(self) -> None:
         """Wait until it serves."""
@@ -68,7 +73,7 @@ class Server:
         trusted = ssl.create_default_context(cafile=self._secure[2]) if self._secure else None
         if trusted is not None and self._secure is not None and self._asks_certificate:
             trusted.load_cert_chain(*self._secure[:2])
-        url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}/?database={database}"
+        url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}/?test=1&database={database}"
         proof = {"Authorization": f"Basic {base64.b64encode(self._login.encode()).decode()}"}
         request = urllib.request.Request(url, data=sql.encode(), headers=proof)
         found: bytes = urllib.request.urlopen(request, timeout=60, context=trusted).read()
@@ -83,9 +88,12 @@ def running(
     secure: tuple[Path, Path, Path] | None = None,
     *,
     asks_certificate: bool = False,
+    keeper: Path | None = None,
 ) -> Iterator[list[Server]]:
+    """Run servers. With a folder for `keeper` they are replicas of each other."""
     servers = [
-        Server(folder / str(number), login, secure, asks_certificate=asks_certificate) for number in range(count)
+        Server(folder / str(number), login, secure, asks_certificate=asks_certificate, keeper=keeper)
+        for number in range(count)
     ]
     try:
         for server in servers:

@@ -34,7 +34,8 @@ def _is_remote(url: str) -> bool:
     if not has_place:
         return False  # an engine of this process
     place = rest.partition("?")[0].partition("/")[0].rpartition("@")[2]
-    hosts = [_host(part) for part in (*place.split(","), _options(url).get("host", "")) if part]
+    # ClickHouse names replicas like host1|host2.
+    hosts = [_host(part) for part in (*place.replace("|", ",").split(","), _options(url).get("host", "")) if part]
     return any(not host.startswith("/") and not is_local(host) for host in hosts)
 
 

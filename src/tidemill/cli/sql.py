@@ -47,6 +47,10 @@ def sql(
     show_query: Annotated[
         bool, typer.Option("--show", help="With --diagnose NAME: print the query instead of running it.")
     ] = False,
+    ddl: Annotated[
+        bool,
+        typer.Option("--ddl", help="Print the tables that a broker creates on the ClickHouse servers of a URL."),
+    ] = False,
     minutes: Annotated[
         int | None, typer.Option("--minutes", metavar="N", help="With --diagnose NAME: how old a problem must be.")
     ] = None,
@@ -61,6 +65,8 @@ def sql(
     Example: tidemill sql "SELECT topic, partition, count(), max(offset) FROM messages GROUP BY ALL"
 
     Find problems: tidemill sql --diagnose lag|stuck|skew|hot-partitions|rebalances
+
+    Review tables: tidemill sql --ddl 'clickhouse://host1|host1b,host2/tidemill?cluster=main'
     """
     if (show_query or minutes is not None) and not (diagnose and question):
         raise WrongUse("--show and --minutes need --diagnose NAME; tidemill sql --diagnose lists the names")
@@ -68,6 +74,11 @@ def sql(
         raise WrongUse("choose one of --json, --csv and --parquet FILE")
     if tables:
         _show_tables(as_json=as_json)
+        return
+    if ddl:
+        from tidemill.cli.sql_definitions import show_definitions
+
+        show_definitions(question, as_json=as_json)
         return
     found = None
     if diagnose:

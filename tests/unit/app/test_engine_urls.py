@@ -17,6 +17,7 @@ from tidemill.settings import load
         ("timelines", "postgres:///app?host=db"),
         ("streams", "clickhouse://me:secret@one,two/shop"),
         ("streams", "clickhouse://one?secure=false"),
+        ("streams", "clickhouse://localhost|two/shop?cluster=c"),
     ],
 )
 def test_an_engine_on_another_machine_is_named(setting: str, url: str) -> None:

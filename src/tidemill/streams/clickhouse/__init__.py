@@ -4,6 +4,7 @@ from tidemill.streams.clickhouse.committer import BrokerRun
 from tidemill.streams.clickhouse.engine import Engine
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused
 from tidemill.streams.clickhouse.probe import visit
+from tidemill.streams.clickhouse.schema import definitions
 from tidemill.streams.clickhouse.store import ClickHouseStore
 from tidemill.streams.clickhouse.url import ServerLayout, parse
 
@@ -14,6 +15,7 @@ __all__ = [
     "EngineError",
     "EngineRefused",
     "ServerLayout",
+    "definitions",
     "parse",
     "visit",
 ]

@@ -7,6 +7,7 @@ and only when a lane is used, so that a broker with segment files does not load 
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -37,6 +38,15 @@ SETTINGS: Mapping[str, Any] = {
     "mutations_sync": 2,
     "lightweight_deletes_sync": 2,
 }
+REPLICATED_SETTINGS: Mapping[str, Any] = {
+    # An acknowledged insert is on most replicas, so with two replicas on both. A replica that was dropped does not
+    # count.
+    "insert_quorum": "auto",
+    # A deletion does not wait for a replica that is down. A take-over waits until the replica has caught up.
+    "mutations_sync": 1,
+    "lightweight_deletes_sync": 1,
+}
+_ATTEMPT = re.compile(r"executing HTTP request attempt (\d+)")
 _NEVER_SENT = ("NewConnectionError", "ConnectionRefusedError", "ConnectTimeoutError", "gaierror")
 _LIBRARIES = ("clickhouse_connect", "urllib3.connectionpool")
 """These libraries log warnings for conditions that this module raises as errors, so they are silenced."""
@@ -61,7 +71,8 @@ class Lane:
     ) -> None:
         self._layout = layout
         self._traffic = traffic
-        self._settings = SETTINGS if settings is None else settings
+        defaults = {**SETTINGS, **REPLICATED_SETTINGS} if layout.replicated else SETTINGS
+        self._settings = defaults if settings is None else settings
         self._server = server
         self._client: Any = None
         self._closed = False
@@ -159,9 +170,15 @@ def translate(error: Exception, server: Server) -> EngineError:
         return EngineRefused(f"{where} rejected the client certificate; check ?cert=FILE&key=FILE in --streams")
     if _CLOSED_BY_SERVER in texts:  # a server may close in the handshake, before the client reads why
         return EngineUncertain(f"{where} closed the TLS connection; it may require ?cert=FILE&key=FILE in --streams")
-    if not causes.keys().isdisjoint(_NEVER_SENT):
+    if not causes.keys().isdisjoint(_NEVER_SENT) and not _is_repeat(texts):
         return EngineUnreachable(f"{where} cannot be reached: {_first_line(error)}")
     return EngineUncertain(f"{where} did not respond: {_first_line(error)}")
+
+
+def _is_repeat(texts: str) -> bool:
+    """Whether the library had sent the request before: it repeats some inserts when a connection closes."""
+    attempt = _ATTEMPT.search(texts)
+    return attempt is not None and int(attempt.group(1)) > 1
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -168,7 +168,9 @@ class Committer:
         for attempt in count():
             try:
                 query_id = f"{token}-{attempt}"
-                await self._engine.insert(self._table, block, token=token, server=self._server, query_id=query_id)
+                await self._engine.insert(
+                    self._table, self._owned(block), token=token, server=self._server, query_id=query_id
+                )
             except EngineClosed:
                 raise
             except EngineError as error:
@@ -184,6 +186,13 @@ class Committer:
                 return True
             await self._rest(RETRY_S[min(attempt, len(RETRY_S) - 1)])
         raise AssertionError("attempts do not end")
+
+    def _owned(self, block: pa.RecordBatch) -> pa.RecordBatch:
+        """Add the ownership of the range, which may have moved since the last attempt."""
+        if self._table != ENTRY:
+            return block
+        number = self._engine.ownership(self._server)
+        return block.append_column("ownership", pa.array([number] * block.num_rows, pa.uint32()))
 
     async def _still_ours(self, group: list[_WaitingBatches]) -> list[_WaitingBatches]:
         """Fail the batches whose partition another broker took over. Return the others."""

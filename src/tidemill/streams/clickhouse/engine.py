@@ -5,7 +5,8 @@ unreachable at start returns.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
@@ -14,19 +15,23 @@ import pyarrow as pa
 import structlog
 
 from tidemill.model.storage_queries import QueryKind, StorageQueries
-from tidemill.streams.clickhouse import schema
+from tidemill.streams.clickhouse import schema, takeover
 from tidemill.streams.clickhouse.client import Lane
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused, EngineUnreachable
 from tidemill.streams.clickhouse.query_kinds import MIGRATION, kind_of_insert, kind_of_statement
+from tidemill.streams.clickhouse.range_failover import Owner, RangeFailover
 from tidemill.streams.clickhouse.statements import text
+from tidemill.streams.clickhouse.takeover import TOKEN, Ownership
 from tidemill.streams.clickhouse.url import BY_RANGE, Server, ServerLayout
 from tidemill.streams.interface import StoreAway
 from tidemill.tcp_connections import TcpTraffic
 
+LOOK_S = 0.2
 READ = "read"
 WRITE = "write"
 UPKEEP = "upkeep"
-TOKEN = "insert_deduplication_token"  # noqa: S105 -- a server setting, not a secret
+_OWNER_IN_DOUBT = frozenset({242, 395})
+"""Error codes of an owner that another one may have replaced: it is read-only, or rejects rows of this ownership."""
 Parameters = Mapping[str, Any] | None
 T = TypeVar("T")
 
@@ -37,11 +42,29 @@ class _Served:
     """One server: its lanes, and whether its tables are ready."""
 
     def __init__(self, layout: ServerLayout, place: int, traffic: TcpTraffic) -> None:
-        server = layout.servers[place]
-        self.lanes = {purpose: Lane(layout, server, purpose, traffic=traffic) for purpose in (READ, WRITE, UPKEEP)}
+        self._layout = layout
+        self._traffic = traffic
+        self.server = layout.servers[place]
+        self.lanes = self._connect()
         self.ready = False
         self.away = False
         self.preparing = asyncio.Lock()
+        self.failover: RangeFailover | None = None
+        self.look: asyncio.Task[None] | None = None
+
+    def use(self, server: Server) -> list[Lane]:
+        """Send further calls to another server, and return the lanes to close."""
+        if server == self.server:
+            return []
+        old, self.server = list(self.lanes.values()), server
+        self.lanes = self._connect()
+        return old
+
+    def _connect(self) -> dict[str, Lane]:
+        return {
+            purpose: Lane(self._layout, self.server, purpose, traffic=self._traffic)
+            for purpose in (READ, WRITE, UPKEEP)
+        }
 
 
 class Engine:
@@ -58,6 +81,10 @@ class Engine:
             traffic=None if layout.embedded else traffic.totals,
         )
         self._served = [_Served(layout, place, traffic) for place in range(len(layout.servers))]
+        for place, server in enumerate(layout.servers):
+            if server.replicas:
+                self._served[place].failover = RangeFailover(layout, server, partial(self._moved, place))
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def owner_of(self, partition: int, spread: int = BY_RANGE) -> int:
         """Return the index of the server that stores the partition of a topic with this `tidemill.spread.servers`."""
@@ -72,6 +99,28 @@ class Engine:
         """Whether the server was unreachable at the last call."""
         return self._served[server].away
 
+    def ownership(self, server: int) -> int:
+        """The ownership of its range under which rows are inserted on a server; 0 without replicas."""
+        failover = self._served[server].failover
+        return 0 if failover is None or failover.owner is None else failover.owner.ownership.number
+
+    def check_reachable(self, server: int) -> None:
+        """Raise EngineUnreachable for a server that did not answer the last call, and look whether it answers now.
+
+        So a producer gets its error at once, and does not wait for a connection that times out.
+        """
+        served = self._served[server]
+        if not served.away:
+            return
+        if served.look is None or served.look.done():
+            served.look = self._spawn(self._look(server))
+        raise EngineUnreachable(f"ClickHouse at {served.server.name} does not answer; retry when it does")
+
+    async def _look(self, server: int) -> None:
+        with suppress(EngineError):
+            await self.ping(server)
+        await asyncio.sleep(LOOK_S)
+
     async def ping(self, server: int) -> None:
         """Check whether the server responds."""
         await self.raw("SELECT 1", fmt="TabSeparated", server=server)
@@ -83,17 +132,62 @@ class Engine:
             return
         async with served.preparing:
             if not served.ready:
-                await self._run(server, UPKEEP, MIGRATION, partial(_prepare, self.layout, server, self.owner))
+                await self._prepare(server, served)
                 served.ready = True
+
+    async def _prepare(self, server: int, served: _Served) -> None:
+        failover = served.failover
+        if failover is not None:
+            place = await failover.locate()
+            self._close_lanes(served.use(self.layout.servers[server].candidates[place]))
+        prepare = partial(_prepare, self.layout, server, self.owner, served.server, self._owners())
+        ownership = await self._run(server, UPKEEP, MIGRATION, prepare)
+        if failover is not None and ownership is not None:
+            failover.prepared(place, ownership)
+
+    def _owners(self) -> list[str]:
+        """The address of the server that owns each range now."""
+        return [served.server.name for served in self._served]
+
+    def _moved(self, server: int, owner: Owner) -> None:
+        """Use the new owner of a range."""
+        served = self._served[server]
+        self._close_lanes(served.use(self.layout.servers[server].candidates[owner.place]))
+        self.outages += 1
+        served.away = False
+        served.ready = True  # a take-over checks the version of the tables
+        self._spawn(self._publish_owners())
+
+    async def _publish_owners(self) -> None:
+        """Write the owners to all servers, for people."""
+        publish = partial(takeover.publish_mapping, self.layout, self._owners())
+        ready = [server for server, served in enumerate(self._served) if served.ready and not served.away]
+        results = (self._run(server, UPKEEP, MIGRATION, publish) for server in ready)
+        for result in await asyncio.gather(*results, return_exceptions=True):
+            if isinstance(result, EngineError):
+                log.warning("clickhouse_mapping_not_written", error=str(result))
+
+    def _close_lanes(self, lanes: list[Lane]) -> None:
+        """Close lanes after their calls, which may take a while if their server is lost."""
+        for lane in lanes:
+            self._spawn(lane.close())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def prepare_all(self) -> None:
         """Migrate the tables of all reachable servers."""
         results = await asyncio.gather(*map(self.prepare, range(len(self._served))), return_exceptions=True)
-        for result in results:
-            if isinstance(result, EngineUnreachable):
+        for result, served in zip(results, self._served, strict=True):
+            if isinstance(result, EngineUnreachable) or (served.failover is not None and _is_in_doubt(result)):
                 log.warning("clickhouse_unreachable", error=str(result))
             elif isinstance(result, BaseException):
                 raise result
+        if self.layout.replicated:
+            await self._publish_owners()
 
     async def query(
         self, sql: str, parameters: Parameters = None, *, server: int = 0, settings: Parameters = None
@@ -142,13 +236,19 @@ class Engine:
 
     async def _run(self, server: int, lane: str, kind: QueryKind, call: Callable[[Any], T]) -> T:
         """Run a call on a lane, count it, and record from the outcome whether the server is reachable."""
+        served = self._served[server]
+        lanes = served.lanes
         try:
             with self.queries.measured(kind):
-                result = await self._served[server].lanes[lane].run(call)
+                result = await lanes[lane].run(call)
         except EngineError as error:
-            self._note(server, away=isinstance(error, StoreAway) and error.reason is None)
+            if lanes is served.lanes:  # otherwise another server owns the range now
+                self._note(server, away=isinstance(error, StoreAway) and error.reason is None)
+                if served.failover is not None and _is_in_doubt(error):
+                    served.failover.doubt()
             raise
-        self._note(server, away=False)
+        if lanes is served.lanes:
+            self._note(server, away=False)
         return result
 
     def _note(self, server: int, *, away: bool) -> None:
@@ -157,39 +257,50 @@ class Engine:
             served.away = away
             self.outages += 1
             event = "clickhouse_unreachable" if away else "clickhouse_reachable"
-            log.warning(event, server=self.layout.servers[server].name)
+            log.warning(event, server=served.server.name)
 
     async def close(self) -> None:
         """Close the connections to all servers."""
         for served in self._served:
+            if served.failover is not None:
+                await served.failover.close()
             for lane in served.lanes.values():
                 await lane.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _prepare(layout: ServerLayout, place: int, owner: str, client: Any) -> None:
+def _is_in_doubt(error: BaseException | None) -> bool:
+    """Whether another replica may own the range."""
+    return isinstance(error, StoreAway) or (isinstance(error, EngineError) and error.reason in _OWNER_IN_DOUBT)
+
+
+def _prepare(
+    layout: ServerLayout, place: int, owner: str, server: Server, owners: list[str], client: Any
+) -> Ownership | None:
+    """Migrate the tables of a server, and note what it owns. The result is the ownership of a range with replicas."""
     _migrate(layout, client)
     if layout.embedded:
         # The embedded engine uses the broker's clock, which may be wrong. Only the broker's retention deletes by time
         # here.
         client.command("SYSTEM STOP TTL MERGES")
-        return
-    server = layout.servers[place]
+        return None
     if owner:
         _own(layout, server, owner, client)
+    ownership = takeover.first_ownership(layout, server, client) if server.replicas else None
     client.command(
         "INSERT INTO partition_mapping (low, high, place, version) "
         f"SELECT {server.low}, {server.high}, {place}, toUnixTimestamp64Milli(now64(3))"
     )
-    rows = ", ".join(f"({at}, {text(each.name)}, {each.low}, {each.high})" for at, each in enumerate(layout.servers))
-    client.command(
-        "INSERT INTO partition_servers (place, server, low, high, version) SELECT at.1, at.2, at.3, at.4, "
-        f"toUnixTimestamp64Milli(now64(3)) FROM (SELECT arrayJoin([{rows}]) AS at)"
-    )
+    takeover.publish_mapping(layout, owners, client)
+    return ownership
 
 
 def _migrate(layout: ServerLayout, client: Any) -> None:
-    for statement in schema.preparation(layout):
-        client.command(statement)
+    # With ON CLUSTER a statement waits for every server, also for one that is down, so none is run without need.
+    where = f"database = {text(layout.database)} AND name = 'schema_version'"
+    if not int(client.command(f"SELECT count() FROM system.tables WHERE {where}")):
+        for statement in schema.preparation(layout):
+            client.command(statement)
     client.database = layout.database
     found = client.command("SELECT max(version) FROM schema_version")
     for statement in schema.steps(layout, int(found)):

@@ -145,6 +145,7 @@ class ClickHouseLog:
     async def append_aside(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Insert the batches, together with concurrent appends of other partitions."""
         self._check_open()
+        self._shared.engine.check_reachable(self._shared.server)
         await self._give(headers[-1].next_offset, now_ms)
         expires_s = self._expires_s(now_ms)
         entries = [

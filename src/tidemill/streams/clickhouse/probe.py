@@ -24,7 +24,7 @@ class ServerProbe(NamedTuple):
 def visit(url: str) -> Iterator[ServerProbe]:
     """Yield the result for each server of a URL. Nothing is changed."""
     layout = parse(url, Path())
-    for server in layout.servers:
+    for server in (each for owner in layout.servers for each in owner.candidates):
         try:
             yield _look(layout, server)
         except EngineError as error:

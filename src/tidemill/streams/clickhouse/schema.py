@@ -459,6 +459,53 @@ MIGRATIONS: tuple[tuple[Definition, ...], ...] = (
             WHERE mark = 'record' AND appended_at > now64(3) - INTERVAL 1 MINUTE""",
         ),
     ),
+    (
+        # One of several replicas owns a range. Rows name the ownership that their broker knows, so a broker that missed
+        # a take-over is rejected.
+        Definition(
+            "range_owner",
+            """CREATE TABLE IF NOT EXISTS {table} (
+                ownership UInt32, server String, replica_name String, since DateTime64(3, 'UTC') DEFAULT now64(3)
+            ) ENGINE = {engine} ORDER BY ownership SETTINGS {settings}""",
+            "MergeTree",
+            servers_only=True,
+        ),
+        Definition(
+            ENTRY,
+            "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS ownership UInt32 DEFAULT 0",
+            servers_only=True,
+        ),
+        Definition(
+            "messages_checked",
+            f"""ALTER TABLE {{table}} MODIFY QUERY
+            SELECT * EXCEPT (elsewhere, taken_over, claim, spread, ownership) FROM (
+                SELECT *,
+                    throwIf(
+                        if(
+                            spread > 0,
+                            partition % greatest(spread, 1)
+                                != (SELECT argMax(place, version) FROM {{database}}.partition_mapping),
+                            partition < (SELECT argMax(low, version) FROM {{database}}.partition_mapping)
+                                OR partition > (SELECT argMax(high, version) FROM {{database}}.partition_mapping)
+                        )
+                        OR ownership != (SELECT max(ownership) FROM {{database}}.range_owner),
+                        'the partition belongs to another server'
+                    ) AS elsewhere,
+                    throwIf(
+                        (toString(topic), partition, toString(topic_id), claim) NOT IN (
+                            SELECT topic, partition, topic_id, max(claim) FROM {{database}}.claims
+                            GROUP BY topic, partition, topic_id
+                        )
+                        OR (toString(topic), toString(topic_id)) IN (
+                            SELECT topic, topic_id FROM {{database}}.claims WHERE partition = {WHOLE_TOPIC}
+                        ),
+                        '{TAKEN_OVER}'
+                    ) AS taken_over
+                FROM {{database}}.{ENTRY}
+            ) WHERE elsewhere = 0 AND taken_over = 0""",
+            servers_only=True,
+        ),
+    ),
 )
 VERSION = len(MIGRATIONS)
 _VERSIONS = Definition(
@@ -467,6 +514,12 @@ _VERSIONS = Definition(
     ENGINE = {engine} ORDER BY version SETTINGS {settings}""",
     "MergeTree",
 )
+
+
+TABLES_WITH_DATA = frozenset(
+    {_VERSIONS.name, *(each.name for definitions in MIGRATIONS for each in definitions if each.engine)}
+)
+"""The tables that replicas must have, too."""
 
 
 def preparation(layout: ServerLayout) -> Iterator[str]:
@@ -482,6 +535,13 @@ def steps(layout: ServerLayout, version: int) -> Iterator[str]:
             if _belongs(definition, layout):
                 yield render(definition, layout)
         yield f"INSERT INTO {quoted(layout.database)}.schema_version (version) VALUES ({number})"
+
+
+def definitions(layout: ServerLayout) -> Iterator[str]:
+    """Yield every statement that creates the tables of a new server, indented evenly."""
+    for statement in (*preparation(layout), *steps(layout, 0)):
+        first, *lines = statement.splitlines()
+        yield "\n".join([first, *(line[8:] if line.startswith(" " * 12) else line.rstrip() for line in lines)])
 
 
 def _belongs(definition: Definition, layout: ServerLayout) -> bool:

@@ -3,12 +3,13 @@
 `chdb:` is the embedded engine in a folder of the data directory, `chdb:/path` in another folder. `?fsync=false`
 acknowledges producers before their records are on disk. `clickhouse://user:password@host1:8123,host2:8123/database`
 names servers by their HTTP ports. With several servers each owns a range of partitions. `?ranges=0-49,50-99` sets the
-ranges, and the last range has no end. `?cluster=NAME` creates tables ON CLUSTER with replicated engines. `?secure=true`
-uses HTTPS and trusts the system's CAs; `?ca=ca.pem` trusts this CA. `?cert=me.pem&key=me.key` is a client certificate,
-with which a user without a password logs in.
+ranges, and the last range has no end. `?cluster=NAME` creates tables ON CLUSTER with replicated engines. Then
+`host1|host1b` names a server and its replicas: when the owner of the range is lost for `?takeover=SECONDS`, a replica
+takes it over. `?secure=true` uses HTTPS and trusts the system's CAs; `?ca=ca.pem` trusts this CA.
+`?cert=me.pem&key=me.key` is a client certificate, with which a user without a password logs in.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -27,22 +28,35 @@ BY_RANGE = 0
 SPAN = 50
 """The partitions of each server but the last, when the URL has no ranges."""
 FILES = ("ca", "cert", "key")
-_OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure", *FILES}}
+_OPTIONS = {EMBEDDED: {"fsync"}, SERVERS: {"ranges", "cluster", "secure", "takeover", *FILES}}
+TAKEOVER_S = 10
+"""How long the owner of a range must be lost before a replica takes it over."""
+TAKEOVER_MAX_S = 86_400
+REPLICAS_MAX = 8
 
 
 class Server(NamedTuple):
-    """One server and the partitions that it owns. The embedded one has a `path` instead of an address."""
+    """One server and the partitions that it owns. The embedded one has a `path` instead of an address.
+
+    `replicas` are the addresses of other servers with the same tables, which may take over.
+    """
 
     host: str
     port: int
     low: int
     high: int
     path: str = ""
+    replicas: tuple[tuple[str, int], ...] = ()
 
     @property
     def name(self) -> str:
         """The name of the server in messages."""
         return self.path or f"{self.host}:{self.port}"
+
+    @property
+    def candidates(self) -> tuple["Server", ...]:
+        """This server and its replicas, in the order of the URL."""
+        return (self, *(self._replace(host=host, port=port) for host, port in self.replicas))
 
 
 class ServerLayout(NamedTuple):
@@ -58,6 +72,12 @@ class ServerLayout(NamedTuple):
     cert: str = ""
     key: str = ""
     fsync: bool = True
+    takeover_s: int = TAKEOVER_S
+
+    @property
+    def replicated(self) -> bool:
+        """Whether servers have replicas that may take over."""
+        return any(server.replicas for server in self.servers)
 
     @property
     def embedded(self) -> bool:
@@ -67,7 +87,8 @@ class ServerLayout(NamedTuple):
     @property
     def place(self) -> str:
         """The address of the records, without credentials."""
-        hosts = ",".join(f"{server.name}[{server.low}-]" for server in self.servers)
+        names = ("|".join(each.name for each in server.candidates) for server in self.servers)
+        hosts = ",".join(f"{name}[{server.low}-]" for name, server in zip(names, self.servers, strict=True))
         return f"{SERVERS}://{hosts}/{self.database}"
 
     @property
@@ -118,10 +139,15 @@ def _servers(url: str) -> ServerLayout:
     if bool(cert) != bool(key):
         raise InvalidConfig("the ClickHouse URL has only one of cert and key; give both or neither")
     secure = bool(ca or cert) or _boolean("secure", options.get("secure", "false"))
-    addresses = [_address(text, HTTPS_PORT if secure else HTTP_PORT) for text in hosts.split(",")]
+    port = HTTPS_PORT if secure else HTTP_PORT
+    addresses = [[_address(text, port) for text in each.split("|")] for each in hosts.split(",")]
+    _check_replicas(addresses, options)
     ranges = _ranges(options.get("ranges", ""), len(addresses))
     return ServerLayout(
-        tuple(Server(*address, *owned) for address, owned in zip(addresses, ranges, strict=True)),
+        tuple(
+            Server(*first, *owned, replicas=tuple(others))
+            for (first, *others), owned in zip(addresses, ranges, strict=True)
+        ),
         database=parts.path.strip("/") or DATABASE,
         username=unquote(username),
         password=unquote(password),
@@ -130,7 +156,21 @@ def _servers(url: str) -> ServerLayout:
         ca=ca,
         cert=cert,
         key=key,
+        takeover_s=_seconds("takeover", options.get("takeover", str(TAKEOVER_S))),
     )
+
+
+def _check_replicas(addresses: Sequence[Sequence[tuple[str, int]]], options: Mapping[str, str]) -> None:
+    every = [address for each in addresses for address in each]
+    twice = next((address for address in every if every.count(address) > 1), None)
+    if twice is not None:
+        raise InvalidConfig(f"the ClickHouse URL names {twice[0]}:{twice[1]} twice; name each server once")
+    if max(map(len, addresses)) > REPLICAS_MAX:
+        raise InvalidConfig(f"a range has more than {REPLICAS_MAX} servers; name fewer replicas")
+    if len(every) > len(addresses) and not options.get("cluster"):
+        raise InvalidConfig("replicas (host1|host2) need replicated tables; add ?cluster=NAME with the cluster's name")
+    if len(every) == len(addresses) and "takeover" in options:
+        raise InvalidConfig("takeover= applies to servers with replicas; name them like host1|host2")
 
 
 def _options(scheme: str, query: str) -> Mapping[str, str]:
@@ -154,6 +194,12 @@ def _boolean(name: str, text: str) -> bool:
     if text not in {"true", "false"}:
         raise InvalidConfig(f"{name}={text!r} is not a boolean; use true or false")
     return text == "true"
+
+
+def _seconds(name: str, text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or not 1 <= int(text) <= TAKEOVER_MAX_S:
+        raise InvalidConfig(f"{name}={text[:20]!r} is not a number of seconds from 1 to {TAKEOVER_MAX_S}")
+    return int(text)
 
 
 def _address(text: str, default_port: int) -> tuple[str, int]:

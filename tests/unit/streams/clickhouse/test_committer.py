@@ -20,6 +20,9 @@ class Servers:
 
     layout = ServerLayout((Server("one", 8123, 0, 99),))
 
+    def ownership(self, _server: int) -> int:
+        return 0
+
     def __init__(self, newest: dict[PartitionRef, int], *, lost: int) -> None:
         self.newest_claims = newest
         self.taken_over: dict[PartitionRef, int] = {}

@@ -29,6 +29,17 @@ def test_servers_own_ranges() -> None:
     assert parse("clickhouse://one,two,three", DATA).owner_of(70) == 1
 
 
+def test_servers_have_replicas() -> None:
+    layout = parse("clickhouse://me:s3cret@one|two:9000,three/shop?ranges=0-4,5-9&cluster=c&takeover=30", DATA)
+    assert [[each.name for each in server.candidates] for server in layout.servers] == [
+        ["one:8123", "two:9000"],
+        ["three:8123"],
+    ]
+    assert (layout.replicated, layout.takeover_s, layout.ranged) == (True, 30, True)
+    assert layout.place == "clickhouse://one:8123|two:9000[0-],three:8123[5-]/shop"
+    assert not parse("clickhouse://one,two?cluster=c", DATA).replicated
+
+
 def test_a_client_certificate_means_https() -> None:
     layout = parse("clickhouse://me@one?cert=/dev/null&key=/dev/null", DATA)
     assert (layout.secure, layout.servers[0].port, layout.cert, layout.key) == (True, 8443, "/dev/null", "/dev/null")
@@ -65,6 +76,15 @@ def test_partitions_of_a_spread_topic_are_dealt_to_as_many_servers_as_there_were
         "clickhouse://one?cert=/no/such/file.pem",
         "clickhouse://one?cert=/dev/null",
         "clickhouse://one?key=/dev/null",
+        "clickhouse://one|two/shop",
+        "clickhouse://one|/shop?cluster=c",
+        "clickhouse://one|two,one?cluster=c",
+        "clickhouse://one|one?cluster=c",
+        "clickhouse://one|two?cluster=c&takeover=0",
+        "clickhouse://one|two?cluster=c&takeover=soon",
+        "clickhouse://one|two?cluster=c&takeover=99999999",
+        "clickhouse://one?cluster=c&takeover=5",
+        "clickhouse://1|2|3|4|5|6|7|8|9?cluster=c",
     ],
 )
 def test_an_invalid_url_is_rejected(url: str) -> None:
