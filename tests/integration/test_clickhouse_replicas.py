@@ -113,6 +113,7 @@ async def test_a_replica_that_lacks_records_does_not_take_over_and_another_one_d
         assert second.ask(ROWS) == third.ask(ROWS) == rows("a", "b", "c")
 
 
+@pytest.mark.long
 async def test_brokers_agree_on_one_replica(servers: list[Server]) -> None:
     """They name the replicas in different orders, so each would choose another one."""
     first, second, third = servers
@@ -151,6 +152,7 @@ async def test_an_owner_that_keeper_still_knows_is_not_replaced(servers: list[Se
         assert second.ask(ROWS) == rows("a", "b")
 
 
+@pytest.mark.long
 async def test_the_old_owner_is_read_only_when_it_returns(servers: list[Server]) -> None:
     first, second, _ = servers
     async with storing(url_of(servers)) as old, storing(url_of(servers), 2) as new:
