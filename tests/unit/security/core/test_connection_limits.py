@@ -30,6 +30,9 @@ def test_an_address_has_a_number_of_open_connections() -> None:
     made.release(HOME)
     assert made.admit(HOME, None, 0.0) == ADMITTED
     made.release(HOME)
+    assert made.open_from(HOME) == 1
+    assert [made.admit(HOME, None, 0.0) for _ in range(2)] == [ADMITTED, REFUSED]
+    made.release(HOME)
     made.release(HOME)
     assert made.open_from(HOME) == 0
     assert not made._open

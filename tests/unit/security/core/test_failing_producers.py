@@ -79,3 +79,8 @@ def test_a_producer_that_fails_now_is_not_forgotten_for_new_ones() -> None:
     producers.record("eve", "one more", 3.0, has_failed=True)
     assert outcomes(producers, failed=1, now=4.0) == [DELAY_S]
     assert ("eve", "0") not in producers._known
+
+
+def test_a_producer_that_only_fails_always_waits() -> None:
+    waits = outcomes(FailingProducers(90), failed=10 * REMEMBERED_REQUESTS_MAX)
+    assert set(waits[FAILING_REQUESTS_MIN - 1 :]) == {DELAY_S}

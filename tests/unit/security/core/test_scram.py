@@ -227,3 +227,9 @@ def test_the_largest_message_and_the_most_iterations_are_accepted() -> None:
         ScramServer(SHA_256, "nonce").first(longest)
     with pytest.raises(SaslAuthenticationFailed, match="larger than 4096 bytes"):
         ScramServer(SHA_256, "nonce").first(longest + b"x")
+
+
+@pytest.mark.parametrize(("size", "is_valid"), [(7, False), (8, True), (256, True), (257, False)])
+def test_a_salt_has_8_to_256_bytes(size: int, is_valid: bool) -> None:
+    with contextlib.nullcontext() if is_valid else pytest.raises(UnacceptableCredential):
+        check_parameters(SHA_256, b"s" * size, ITERATIONS_MIN)

@@ -107,6 +107,7 @@ def test_a_fetch_that_must_wait_is_not_counted() -> None:
 def test_a_batch_above_the_quota_is_sent_when_nothing_was_sent_before() -> None:
     made = throttled(QuotaKind.FETCH, 10.0)
     assert made.burst(QuotaKind.FETCH, "ann", "app") == 10 * BURST_S
+    assert throttled(QuotaKind.FETCH, 0.001).burst(QuotaKind.FETCH, "ann", "app") == 1, "a fetch makes progress"
     assert made.offer(QuotaKind.FETCH, "ann", "app", 1000.0, 0.0) == 0.0
     assert made.delay(QuotaKind.FETCH, "ann", "app", 0.0) == pytest.approx(90.0)
 
