@@ -168,7 +168,7 @@ class Vocabulary:
         self._allowed = MORE_FUNCTIONS | {
             name for name, found in by_name.items() if all(_only_computes(each, by_name) for each in found)
         }
-        self._combinators = sorted((each.lower() for each in combinators), key=len, reverse=True)
+        self._combinators = [each.lower() for each in combinators]
 
     def allows(self, name: str) -> bool:
         """Whether a function may be called; `sumIf` is the aggregate `sum` with the combinator `If`."""

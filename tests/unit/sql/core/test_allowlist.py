@@ -12,6 +12,7 @@ from tests.unit.sql.core.trees import (
     table,
 )
 
+from tidemill.sql.core.allowlist import KnownFunction, Vocabulary
 from tidemill.sql.core.errors import SqlRefused
 
 
@@ -147,3 +148,19 @@ def test_all_is_a_name_only_where_the_query_is_ordered_by_it() -> None:
         asked(select(identifier("topic"), order_by={"children": [identifier("all")]}))
     with pytest.raises(SqlRefused, match="other does not exist"):
         asked(select(identifier("topic"), order_by={"children": [identifier("other")]}, order_by_all=True))
+
+
+def test_columns_of_a_table_function_have_its_names() -> None:
+    numbers = {"type": "TableExpression", "table_function": function("numbers", literal(3))}
+    assert asked(select(identifier("number"), source=numbers)) == []
+    with pytest.raises(SqlRefused, match="zero does not exist"):
+        asked(select(identifier("zero"), source=numbers))
+
+
+def test_combinators_may_end_alike() -> None:
+    known = KnownFunction("sum", "", aggregates=True, alias_to="", is_own=True)
+    for order in (["State", "SimpleState"], ["SimpleState", "State"]):
+        vocabulary = Vocabulary([known], order)
+        assert vocabulary.allows("sumSimpleState")
+        assert vocabulary.allows("sumStateSimpleState")
+        assert not vocabulary.allows("sumSimple")

@@ -1,6 +1,7 @@
 """Protobuf data without its schema."""
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
@@ -46,3 +47,17 @@ def test_indexes_of_the_message_type() -> None:
 def test_any_data_is_decoded_or_refused(data: bytes) -> None:
     with suppress(UndecodablePayload):
         ProtobufFields().read(data)
+
+
+def test_messages_may_be_nested_twenty_deep() -> None:
+    data = b"\x08\x01"
+    for _ in range(20):
+        data = b"\x0a" + bytes([len(data)]) + data
+    found: Any = ProtobufFields().read(data)
+    for _ in range(20):
+        [found] = found.values()
+    assert found == {"1": 1}
+    found = ProtobufFields().read(b"\x0a" + bytes([len(data)]) + data)
+    for _ in range(21):
+        [found] = found.values()
+    assert found == "0801", "what is deeper is shown as bytes"
