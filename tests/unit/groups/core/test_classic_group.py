@@ -702,3 +702,15 @@ def test_an_empty_group_is_one_generation_later() -> None:
     assert (stage.group("g").state, stage.group("g").generation) == (ClassicState.EMPTY, 2)
     stage.crash()
     assert stage.group("g").generation == 2
+
+
+def test_after_a_crash_a_member_that_waits_for_the_others_is_not_silent() -> None:
+    stage = stable("a", "b")
+    stage.crash()
+    stage.join("g", "a", topics="u")
+    for _ in range(5):
+        stage.wait(5_000)
+        with pytest.raises(RebalanceInProgress):
+            stage.beat("g", "b")
+    assert stage.client("a").member_id in stage.group("g").members
+    assert not errors(stage)

@@ -68,3 +68,13 @@ def test_no_rate_is_negative_or_larger_than_any_arrival(steps: list[tuple[int, i
         load = meter.measure(available, None, 1.0, now_ms)
         assert 0 <= load.arrivals_per_s <= 20_000 * 1_000
         assert load.late_ms == 0
+
+
+def test_a_step_of_the_rate_shows_by_63_percent_after_the_smoothing_time() -> None:
+    meter = TimelineLoadMeter()
+    meter.measure(0, None, 1.0, 0)
+    meter.measure(0, None, 1.0, 1_000)
+    for part in range(1, 11):
+        meter.pushed(round(100 * SMOOTHING_S), 0)  # 1,000 a second
+        found = meter.measure(0, None, 1.0, 1_000 + round(part * SMOOTHING_S * 100))
+    assert 630 <= found.arrivals_per_s <= 633
