@@ -191,8 +191,8 @@ class GroupCoordinator(GroupEngine):
 
     async def share_heartbeat(self, request: ShareHeartbeat, create_state: CreateState) -> HeartbeatAnswer:
         """Handle ShareGroupHeartbeat. `create_state` creates the share state of partitions, and returns which exist."""
-        shard = self._shard(request.group_id)
         request.check()
+        shard = self._shard(request.group_id)
         self._check_names(request.member_id, request.rack_id, *(request.topic_names or ()))
         answers: list[HeartbeatAnswer] = []
         async with self._turn(request.group_id):

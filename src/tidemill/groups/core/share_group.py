@@ -69,8 +69,8 @@ class ShareHeartbeat:
 
     def check(self) -> None:
         """Reject a request that contradicts the protocol."""
-        if not self.member_id:
-            raise InvalidRequest("the member id is empty")
+        if not self.group_id or not self.member_id:
+            raise InvalidRequest("the group id or the member id is empty")
         if self.member_epoch < -1:
             raise InvalidRequest(f"member epoch is {self.member_epoch}; it must be -1 or more")
         if self.rack_id == "":

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from tidemill.broker.metrics import FETCH
 from tidemill.model.errors import (
-    InvalidGroupId,
     InvalidRequest,
     InvalidShareSessionEpoch,
     NotLeaderOrFollower,
@@ -223,7 +222,7 @@ def _id(topic: Any) -> UUID:
 def _member(call: Call, request: Any) -> tuple[str, str]:
     group_id, member = request.group_id or "", request.member_id or ""
     if not group_id or len(group_id) > NAME_LENGTH_MAX:
-        raise InvalidGroupId(f"the group id has {len(group_id)} characters; 1 to {NAME_LENGTH_MAX} are allowed")
+        raise InvalidRequest(f"the group id has {len(group_id)} characters; 1 to {NAME_LENGTH_MAX} are allowed")
     if not member or len(member) > NAME_LENGTH_MAX:
         raise InvalidRequest(f"the member id has {len(member)} characters; 1 to {NAME_LENGTH_MAX} are allowed")
     call.check(Operation.READ, ResourceType.GROUP, group_id)

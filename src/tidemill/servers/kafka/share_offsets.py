@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tidemill.cluster.core.image import Topic
-from tidemill.groups.core.entries import Partitions
-from tidemill.model.errors import InvalidRequest, TidemillError, UnknownTopicOrPartition
+from tidemill.groups.core.entries import NO_PARTITIONS, Partitions
+from tidemill.model.errors import GroupIdNotFound, InvalidRequest, TidemillError, UnknownTopicOrPartition
 from tidemill.security.core.resources import Operation, ResourceType
 from tidemill.servers.kafka.api import Call, error_code, error_message
 from tidemill.shares.core.durable_state import NO_START, ShareKey
@@ -37,7 +37,7 @@ async def describe_share_group_offsets(
         failure: TidemillError | None = None
         try:
             call.check(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id)
-            shared = call.broker.groups.shared_partitions(asked.group_id)
+            shared = _shared(call, asked.group_id)
             wanted = _all_of(call, shared) if asked.topics is None else _named(asked.topics)
             topics = [
                 await _described(call, asked.group_id, shared, name, indexes)
@@ -55,6 +55,14 @@ async def describe_share_group_offsets(
             )
         )
     return call.response(groups=tuple(groups))
+
+
+def _shared(call: Call, group_id: str) -> Partitions:
+    """The partitions with share state; a group that does not exist has none, as in Kafka."""
+    try:
+        return call.broker.groups.shared_partitions(group_id)
+    except GroupIdNotFound:
+        return NO_PARTITIONS
 
 
 def _named(topics: Iterable[Any]) -> dict[str, list[int]]:

@@ -101,6 +101,7 @@ async def test_wrong_epochs_and_requests_are_refused(tmp_path: Path) -> None:
         assert (await at.acknowledge(0)).error_code == WRONG_EPOCH
         assert (await at.fetch(5)).error_code == WRONG_EPOCH
         assert (await at.fetch(1, member_id="")).error_code == INVALID_REQUEST
+        assert (await at.fetch(1, group_id=None)).error_code == INVALID_REQUEST
         assert part_of(await at.acknowledge(1, (0, 40, (1,)))).error_code == INVALID_REQUEST
         assert part_of(await at.acknowledge(2, (0, 9, (4,)))).error_code == INVALID_REQUEST
         assert part_of(await at.acknowledge(3, (0, 9, (4,)), is_renew_ack=True)).error_code == 0
