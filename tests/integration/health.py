@@ -10,8 +10,13 @@ from tidemill.testing import Broker
 
 def health(broker: Broker) -> dict[str, Any]:
     """The content of `/health`. A degraded broker answers 503."""
+    return health_at(broker.http)
+
+
+def health_at(http: str) -> dict[str, Any]:
+    """The same of the broker at this HTTP address."""
     try:
-        with urllib.request.urlopen(f"{broker.http}/health") as answer:
+        with urllib.request.urlopen(f"{http}/health") as answer:
             reported: dict[str, Any] = json.load(answer)
     except urllib.error.HTTPError as error:
         reported = json.load(error)
