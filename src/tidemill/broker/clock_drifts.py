@@ -1,14 +1,16 @@
 """How far other clocks are from that of this broker: of the store, of coordination, of brokers and of clients.
 
-The five targets are those of the metrics (`clock_metrics.py`). Of each, the difference furthest from zero counts.
+The five targets are those of the metrics (`clock_metrics.py`). Of servers, the difference furthest from zero counts. Of
+clients it is the median of at least three: one client must not be able to alarm all others.
 """
 
 from collections.abc import Iterable
 from math import copysign
+from statistics import median
 
 from tidemill.clocks.core.doubt import Difference, DoubtKind
 from tidemill.clocks.watch import ClockWatch
-from tidemill.timelines.health import ClientKind, HealthMonitor
+from tidemill.timelines.health import WITNESSES_MIN, ClientKind, HealthMonitor
 
 BROKER, COORDINATION, STORE = "broker", "coordination", "store"
 CLIENTS = {ClientKind.CONSUMER: "consumers", ClientKind.PRODUCER: "producers"}
@@ -23,7 +25,9 @@ def clock_drifts(watch: ClockWatch | None, guard: HealthMonitor) -> dict[str, fl
         _keep(found, target, (_provable_ms(each) for each in differences if each.kind is kind))
     _keep(found, STORE, () if guard.store_drift_ms is None else (guard.store_drift_ms,))
     for client, target in CLIENTS.items():
-        _keep(found, target, guard.client_drifts_ms(client))
+        drifts_ms = guard.client_drifts_ms(client)
+        if len(drifts_ms) >= WITNESSES_MIN:
+            found[target] = median(drifts_ms)
     return found
 
 

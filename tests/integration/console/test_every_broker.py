@@ -31,6 +31,7 @@ MOVING = frozenset(
     (
         "now_ms",
         "uptime_s",
+        "load",
         "wall_ms",
         "disk_free_bytes",
         "connections",

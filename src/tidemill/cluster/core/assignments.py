@@ -11,6 +11,8 @@ from typing import NamedTuple
 from tidemill.cluster.core.selector import Candidate, Choice, choose
 
 ASSIGNED_MS = 10_000
+OF_TOPIC_MAX = 1_000
+"""The most of one topic: each question looks at all of them."""
 SWEEP_MS = 500
 """How often assignments that were not taken are looked for."""
 ASSIGNMENTS_MAX = 10_000
@@ -51,7 +53,8 @@ class Assignments:
         expected = Counter(one.node_id for one in self._open.get(topic, {}).values())
         counted = [_with_more(one, topic, expected[one.node_id]) for one in known]
         choices = choose(topic, counted)
-        if choices and client_id and self._count < ASSIGNMENTS_MAX:
+        has_room = self._count < ASSIGNMENTS_MAX and len(self._open.get(topic, ())) < OF_TOPIC_MAX
+        if choices and client_id and has_room:
             assigned = _Assignment(choices[0].node_id, now_ms + ASSIGNED_MS)
             self._open.setdefault(topic, {})[client_id] = assigned
             self._published.setdefault(topic, {one.node_id: one.consumers.get(topic, 0) for one in known})

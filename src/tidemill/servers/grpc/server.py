@@ -8,6 +8,8 @@ import asyncio
 import errno
 import socket
 
+# A thread loads this module. The package comes first: two threads that import its parts in another order deadlock.
+import grpc
 import grpc.aio
 
 from tidemill.broker.broker import BrokerNode

@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.cluster.core.assignments import ASSIGNED_MS, ASSIGNMENTS_MAX, Assignments
+from tidemill.cluster.core.assignments import ASSIGNED_MS, ASSIGNMENTS_MAX, OF_TOPIC_MAX, Assignments
 from tidemill.cluster.core.broker_load import LoadLevel
 from tidemill.cluster.core.selector import Candidate
 
@@ -104,6 +104,13 @@ def test_many_questions_are_bounded() -> None:
     assert len(assignments) == ASSIGNMENTS_MAX
     assignments.assign("t", "", candidates, ASSIGNED_MS)
     assert len(assignments) == 0
+
+
+def test_one_topic_cannot_take_all_assignments() -> None:
+    assignments = Assignments()
+    for number in range(OF_TOPIC_MAX + 10):
+        assignments.assign(TOPIC, f"client-{number}", [Candidate(1, {})], 0)
+    assert len(assignments) == OF_TOPIC_MAX
 
 
 def test_the_expected_clients_are_reported() -> None:
