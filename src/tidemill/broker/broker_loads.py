@@ -59,7 +59,7 @@ class BrokerLoads:
         self._session: CoordinationSession | None = None
         """The session under which the load was written; it was deleted with an earlier one."""
         self._written_ms = self._sampled_ms = steady_ms()
-        self._tried_ms = steady_ms() - round(PUBLISH_S * MS_PER_S)
+        self._tried_ms = steady_ms()  # the first averages of a start say little
         self._seen: dict[int, tuple[int, int]] = {}
         """For each broker the revision of its load, and when it was first seen."""
 

@@ -20,8 +20,9 @@ def load_readings(loads: BrokerLoads) -> Callable[[], Iterator[MetricReading]]:
         yield Gauge("tidemill_peers_missing", "Registered brokers that do not answer this one.", len(own.missing))
         for node_id, ms in sorted(own.round_trips_ms.items()):
             labels = (("broker", str(node_id)),)
-            doc = "The smoothed round trip to another broker."
-            yield Gauge("tidemill_peer_round_trip_seconds", doc, ms / 1_000, labels)
+            yield Gauge(
+                "tidemill_peer_round_trip_seconds", "The smoothed round trip to another broker.", ms / 1_000, labels
+            )
         yield CounterReading("tidemill_broker_load_writes", "Loads that this broker has published.", loads.writes)
 
     return read

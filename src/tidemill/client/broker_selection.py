@@ -44,7 +44,8 @@ async def carriers(
     channel: RpcChannel, terms: SelectionTerms, security: GrpcSecurity, *, timeout_s: float = CHOOSE_TIMEOUT_S
 ) -> list[str]:
     """Return the addresses to use instead of this one, in the order to try; empty if this one will do."""
-    request = wire.ChooseBrokersRequest(role=terms.role, client_id=terms.client_id)
+    # A client that stays where it is takes no place elsewhere.
+    request = wire.ChooseBrokersRequest(role=terms.role, client_id=terms.client_id if terms.follows else "")
     if terms.timeline:
         request.timeline = terms.timeline
     else:

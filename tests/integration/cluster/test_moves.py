@@ -68,6 +68,7 @@ class WorkingClient:
 
 def spread(clients: list[WorkingClient]) -> list[int]:
     """How many clients each used broker has, smallest first."""
+    assert [client.error for client in clients if client.error] == []
     found = Counter(client.address for client in clients)
     return sorted(found.values()) if "" not in found else []
 
@@ -92,6 +93,26 @@ def test_eight_consumers_that_start_at_once_use_two_of_four_brokers(brokers: Bro
         assert [client.moves for client in clients] == [0] * CLIENTS
         finish(clients)
     assert set(done.values()) == {1}
+
+
+def test_eight_producers_that_start_at_once_use_two_of_four_brokers(brokers: Brokers) -> None:
+    with Timeline(address(brokers, 1), "produced", follow_hints=False) as timeline:
+        timeline.create()
+    with ExitStack() as opened:
+        producers = [
+            opened.enter_context(Timeline(address(brokers, 1 + number % 4), "produced")) for number in range(CLIENTS)
+        ]
+        threads = [
+            threading.Thread(target=each.schedule, args=([Message(b"x", due=time.time() + 3_600)],))
+            for each in producers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        used = Counter(each._async._connection.address for each in producers)
+        assert sorted(used.values()) == [4, 4], used
+        assert producers[0].count() == CLIENTS
 
 
 def test_consumers_of_one_broker_spread_and_leave_a_killed_one(brokers: Brokers) -> None:
@@ -129,7 +150,11 @@ def test_consumers_of_one_broker_spread_and_leave_a_killed_one(brokers: Brokers)
         )
         lost = address(brokers, victim)
         brokers.kill(victim)
-        eventually(lambda: lost not in {client.address for client in clients} and bool(spread(clients)), "they stay")
+        eventually(
+            lambda: bool(spread(clients)) and lost not in {client.address for client in clients},
+            "they stay",
+            within_s=2 * WAIT_S,
+        )
         sending.set()
         sender.join(WAIT_S)
         eventually(lambda: set(sent) <= set(done), "a message is missing")

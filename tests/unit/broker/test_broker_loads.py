@@ -26,6 +26,8 @@ async def step(broker: BrokerNode, clock: VirtualClock, seconds: int = 1) -> Non
 async def test_writes_are_bounded_and_the_load_can_be_read(tmp_path: Path) -> None:
     store, clock = Store(), VirtualClock()
     async with member(tmp_path, store, SmallDisk(tmp_path / STREAMS), clock) as broker:
+        await step(broker, clock, 4)
+        assert broker.loads.writes == 0
         await step(broker, clock)
         assert broker.loads.writes == 1
         await step(broker, clock, 25)

@@ -51,7 +51,7 @@ async def named(broker: AnsweringBroker, terms: SelectionTerms) -> list[str]:
 
 async def test_an_overseer_names_carriers_in_order(broker: AnsweringBroker) -> None:
     broker.reply = answer("b:1", "", "a:1", carries=False)
-    terms = SelectionTerms(timeline="later", role=PRODUCER, client_id=new_client_id(), follows=False)
+    terms = SelectionTerms(timeline="later", role=PRODUCER, client_id=new_client_id())
     assert await named(broker, terms) == ["b:1", "a:1"]
     asked = broker.asked
     assert (asked.timeline, asked.role, asked.client_id) == ("later", PRODUCER, terms.client_id)
@@ -62,7 +62,8 @@ async def test_a_carrier_is_left_only_for_a_better_one_that_answers(broker: Answ
     broker.reply = answer(broker.address, dead, carries=True, move=True)
     assert await named(broker, terms) == [broker.address]
     assert broker.asked.topic == "orders"
-    assert await named(broker, terms._replace(follows=False)) == []
+    assert await named(broker, terms._replace(client_id="me", follows=False)) == []
+    assert broker.asked.client_id == "", "it takes no place at the other broker"
     broker.reply = answer(dead, broker.address, carries=True, move=True)
     assert await named(broker, terms) == [], "the best one cannot be reached"
     broker.reply = answer(broker.address, carries=True)

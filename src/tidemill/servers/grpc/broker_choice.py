@@ -22,7 +22,7 @@ from tidemill.wire.grpc import broker_pb2 as wire
 ANY_TIMELINE = "-"
 """The name that clients send which are not bound to a timeline."""
 CLIENT_ID_CHARS_MAX = 100
-FORWARD_TIMEOUT_S = 2.0
+FORWARD_TIMEOUT_S = 4.0
 PRODUCES = {wire.CLIENT_ROLE_CONSUMER: False, wire.CLIENT_ROLE_PRODUCER: True}
 
 
