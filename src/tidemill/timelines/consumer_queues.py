@@ -156,8 +156,8 @@ class ConsumerQueues:
 
     def oldest_ms(self) -> int | None:
         """Since when one of the queued messages is available, about the first of them."""
-        heads = (next(iter(queue), None) for queue in self._all())
-        return min((message.due_ms for message in heads if message is not None), default=None)
+        heads = [queue.first().due_ms for queue in self._queues.values() if len(queue)]
+        return min((*heads, *(message.due_ms for message in islice(self._unowned, 1))), default=None)
 
     def share_here(self) -> float:
         """The part of the buckets whose consumers are connected here."""

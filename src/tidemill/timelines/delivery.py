@@ -154,7 +154,11 @@ class TimelineDelivery:
         self.load.want(wanted=not all(one.terms.in_process for one in self.queues.consumers.values()))
 
     async def _count_available(self) -> int:
+        """What is due and not leased. Only a backlog that is not in memory as a whole is counted by the store."""
         now_ms, available = self._clock.now_ms(), Selection(status=MessageStatus.AVAILABLE)
+        share = self.queues.share_here()
+        if share > 0 and self._queue_capacity() > 0 and self._prefetch.covers(now_ms):
+            return min(AVAILABLE_MAX, round(self.queues.queued / share))
         tally = partial(self._store.tally, self.name, available, now_ms=now_ms, bar_max=AVAILABLE_MAX)
         return sum(await self._guard.ask_store(tally, reads=True))
 
@@ -281,9 +285,10 @@ class TimelineDelivery:
 
     def _take(self, now_ms: int) -> list[tuple[TimelineConsumer, TimedMessage]]:
         """What is leased now: nothing, or a few probes, while most consumers fail."""
-        able = [one.id for one in self.queues.consumers.values() if not one.busy and not one.terms.in_process]
-        if self.circuit.check(now_ms, able):
-            self._circuit_changed(now_ms)
+        if self.circuit.needs_check:
+            able = [one.id for one in self.queues.consumers.values() if not one.busy and not one.terms.in_process]
+            if self.circuit.check(now_ms, able):
+                self._circuit_changed(now_ms)
         allowance = self.circuit.allowance()
         if allowance is None:
             return self.queues.take(now_ms, LEASE_BATCH_MAX)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from tidemill.model.errors import TidemillError
-from tidemill.security.core.failing_producers import OWN_ERRORS, FailingProducers, ProducerKey
+from tidemill.security.core.failing_producers import FAILING_PRODUCERS_MAX, OWN_ERRORS, FailingProducers, ProducerKey
 from tidemill.servers.grpc.call import GrpcCall
 
 HELD_MAX = 10
@@ -67,6 +67,8 @@ class ProducerThrottle:
                 self._held[key] -= 1
                 if not self._held[key]:
                     del self._held[key]
+        if len(self._rejected) >= FAILING_PRODUCERS_MAX:
+            self._rejected.clear()
         self._rejected.add(key)
         wait_ms = max(1, round(wait_s * MS_PER_S))
         error = self._rejection(f"most requests of this producer fail; correct them, and try again in {wait_ms} ms")

@@ -141,6 +141,11 @@ class DeliveryCircuit:
             return None
         return max(0, self._left) if self.state is CircuitState.HALF_OPEN else 0
 
+    @property
+    def needs_check(self) -> bool:
+        """Whether `check` may change anything."""
+        return self._has_failures or self.state is not CircuitState.CLOSED
+
     def next_ms(self) -> int | None:
         """When `check` has something to do although nothing happens."""
         is_waiting = self.state is CircuitState.OPEN or (self.state is CircuitState.HALF_OPEN and self._left <= 0)

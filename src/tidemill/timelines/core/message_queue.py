@@ -37,6 +37,9 @@ class MessageQueue(Protocol):
     def take(self) -> TimedMessage:
         """Take out the next message."""
 
+    def first(self) -> TimedMessage:
+        """The next message, or about the next one of a random queue; not of an empty queue."""
+
     def take_last(self, is_wanted: Callable[[TimedMessage], bool], looks_max: int) -> TimedMessage | None:
         """Take out the last wanted one of the last `looks_max` messages."""
 
@@ -50,6 +53,10 @@ class ArrivalQueue(deque[TimedMessage]):
 
     add = deque.append
     take = deque.popleft
+
+    def first(self) -> TimedMessage:
+        """The message that became available first."""
+        return self[0]
 
     def take_last(self, is_wanted: Callable[[TimedMessage], bool], looks_max: int) -> TimedMessage | None:
         """Take out the last wanted one of the last messages."""
@@ -72,6 +79,10 @@ class DueQueue(list[TimedMessage]):
         """Take out the message that was due first."""
         return self.pop()
 
+    def first(self) -> TimedMessage:
+        """The message that was due first."""
+        return self[-1]
+
     def take_last(self, is_wanted: Callable[[TimedMessage], bool], looks_max: int) -> TimedMessage | None:
         """Take out the wanted one that is due last."""
         looks = range(min(len(self), looks_max))
@@ -92,6 +103,10 @@ class RandomQueue(list[TimedMessage]):
         at = self._draw(len(self))
         self[at], self[-1] = self[-1], self[at]
         return self.pop()
+
+    def first(self) -> TimedMessage:
+        """Any message."""
+        return self[0]
 
     def take_last(self, is_wanted: Callable[[TimedMessage], bool], looks_max: int) -> TimedMessage | None:
         """Take out a wanted one of the last messages."""

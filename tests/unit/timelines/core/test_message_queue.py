@@ -39,6 +39,12 @@ def test_by_due_time_a_returned_message_keeps_its_place() -> None:
     assert taken(queue_of(LeaseOrder.DUE, *WAITING)) == [1, 2, 3]
 
 
+def test_the_first_message_is_the_one_that_is_taken_next() -> None:
+    for order, first in ((LeaseOrder.LEASE_END, 2), (LeaseOrder.DUE, 1)):
+        queue = queue_of(order, *WAITING)
+        assert queue.first().seq == queue.take().seq == first
+
+
 def test_at_random_every_message_comes_once_and_in_no_order() -> None:
     messages = [message(seq, seq) for seq in range(50)]
     orders = {tuple(taken(queue_of(LeaseOrder.RANDOM, *messages, seed=seed))) for seed in range(5)}
