@@ -154,7 +154,7 @@ class TimelineDelivery:
         self.load.want(wanted=not all(one.terms.in_process for one in self.queues.consumers.values()))
 
     async def _count_available(self) -> int:
-        """What is due and not leased. Only a backlog that is not in memory as a whole is counted by the store."""
+        """What is due, or is within EARLY_MS, and not leased. The store counts only what is not all in memory."""
         now_ms, available = self._clock.now_ms(), Selection(status=MessageStatus.AVAILABLE)
         share = self.queues.share_here()
         if share > 0 and self._queue_capacity() > 0 and self._prefetch.covers(now_ms):

@@ -162,7 +162,7 @@ async def test_consumers_learn_what_waits_for_them() -> None:
         await asyncio.sleep(8)
         spike = fleet.dispatcher.load("line")
         assert spike is not None
-        assert 700 <= spike.available <= 800
+        assert 700 <= spike.available <= 820, "with those that are due within 100 ms"
         assert 70 <= spike.arrivals_per_s <= 110
         assert 6_500 <= spike.late_ms <= 8_100, "the oldest message waits since the first second"
         fleet.dispatcher.detach("line", consumer)
