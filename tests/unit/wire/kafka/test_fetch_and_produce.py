@@ -71,6 +71,8 @@ def test_produce_answers_are_kios_bytes(version: int) -> None:
     outcomes = [
         ProduceOutcome(0, 0, 42, -1, 7),
         ProduceOutcome(2**31 - 1, 87, record_errors=[(3, "no key"), (9, None)], error_message="bad ü"),
+        ProduceOutcome(1, 87, error_message="too large"),
+        ProduceOutcome(2, 87, record_errors=[(0, None)]),
     ]
     topic = TOPIC_ID if version >= 13 else "orders"
     module = response_module(0, version)
