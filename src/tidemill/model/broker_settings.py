@@ -105,13 +105,7 @@ _OWN = (
         low=100,
         high=3_600_000,
     ),
-    Setting(
-        "group.share.max.share.sessions",
-        SettingKind.INT,
-        "2000",
-        "Most share sessions on this broker.",
-        low=1,
-    ),
+    Setting("group.share.max.share.sessions", SettingKind.INT, "2000", "Most share sessions on this broker.", low=1),
     Setting("group.share.max.size", SettingKind.INT, "200", "Most members of a share group.", low=1, high=1_000),
     Setting(
         "group.share.partition.max.record.locks",

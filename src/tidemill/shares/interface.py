@@ -1,6 +1,6 @@
 """What share groups need: where their state is stored, and the log that their records are in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from tidemill.records.header import Buffer
@@ -77,5 +77,3 @@ class ShareLog(Protocol):
 
 OpenLog = Callable[[str, int], ShareLog]
 """Opens the log of a partition of a topic; NotLeaderOrFollower on another broker."""
-
-FetchedRecords = Sequence[Buffer]

@@ -50,13 +50,6 @@ class ShareSessions:
     def __init__(self) -> None:
         self._sessions: dict[MemberKey, ShareSession] = {}
 
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def find(self, key: MemberKey) -> ShareSession | None:
-        """The session of a member."""
-        return self._sessions.get(key)
-
     def open(self, key: MemberKey, sessions_max: int) -> ShareSession:
         """A new session, which replaces the one that the member had."""
         if key not in self._sessions and len(self._sessions) >= sessions_max:
