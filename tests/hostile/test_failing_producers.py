@@ -102,7 +102,7 @@ def produce_to(channel: grpc.Channel) -> Callable[[bool], str]:
     return send
 
 
-def test_our_client_waits_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_client_waits_as_long_as_the_broker_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program with a bug, corrected in between: its client waits for the time that the broker names."""
     with Broker(flags={"timelines": "memory:"}) as broker, Timeline(broker.grpc, "line") as timeline:
         timeline.create()

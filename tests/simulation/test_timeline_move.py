@@ -18,7 +18,7 @@ from tidemill.timelines.core.lease import Claim, Release
 from tidemill.timelines.core.message import EVERYTHING, NewMessage
 from tidemill.timelines.core.timeline import Create, MakeReady
 from tidemill.timelines.replicated import moving, partition, store
-from tidemill.timelines.replicated.moving import MoveRules, TimelineMover
+from tidemill.timelines.replicated.moving import TimelineMover, TimelineMoveRules
 from tidemill.timelines.sqlite import open_store
 from tidemill.timelines.sqlite.leaving import LeavingFile
 
@@ -54,7 +54,7 @@ def begin(world: JournalWorld, number: int, path: Path, draw: random.Random) -> 
     mover = TimelineMover(
         lambda: LeavingFile(path),
         world.stores[number],
-        MoveRules(lambda _: "", lambda _, message: message),
+        TimelineMoveRules(lambda _: "", lambda _, message: message),
         drawn=f"drawn{draw.random()}",
         retired_name=lambda: f"moved{number}.db",
         report=_check,

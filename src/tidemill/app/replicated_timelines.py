@@ -25,7 +25,7 @@ from tidemill.settings import Settings, reached_by_brokers
 from tidemill.timelines.core.timeline import SCHEDULE
 from tidemill.timelines.replicated.core.placement import first_seq
 from tidemill.timelines.replicated.interface import AppendEntries, TimelineIndex, TimelinePeers
-from tidemill.timelines.replicated.moving import MoveRules, TimelineMover
+from tidemill.timelines.replicated.moving import TimelineMover, TimelineMoveRules
 from tidemill.timelines.replicated.store import ReplicatedTimelineStore
 from tidemill.timelines.sqlite.index import open_index, remove_index
 from tidemill.timelines.sqlite.leaving import LeavingFile
@@ -122,7 +122,7 @@ def _make_mover(path: Path, store: ReplicatedTimelineStore, broker: BrokerNode) 
     return TimelineMover(
         lambda: LeavingFile(path),
         store,
-        MoveRules(refuse, keep_mark),
+        TimelineMoveRules(refuse, keep_mark),
         drawn=broker.environment.new_id().hex,
         retired_name=retired_name,
         report=partial(broker.supervisor.set_condition, MOVE),

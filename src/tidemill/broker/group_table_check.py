@@ -16,10 +16,10 @@ import structlog
 from tidemill.groups.core.overview import Overview, SeenOffset
 from tidemill.groups.core.table_changes import Recording
 from tidemill.groups.core.table_comparison import (
-    Difference,
     DifferenceKind,
-    FoundOffset,
+    OffsetDifference,
     OffsetPlace,
+    TableOffset,
     differences,
 )
 from tidemill.model.metrics import CounterReading, MetricReading
@@ -103,7 +103,7 @@ class OffsetTableCheck:
         self,
         server: int,
         right: Mapping[OffsetPlace, SeenOffset],
-        found: Mapping[OffsetPlace, Collection[FoundOffset]],
+        found: Mapping[OffsetPlace, Collection[TableOffset]],
         present: Mapping[OffsetPlace, SeenOffset],
         now_ms: int,
     ) -> None:
@@ -124,7 +124,7 @@ class OffsetTableCheck:
     def _of_server(self, server: int, offsets: Iterable[SeenOffset]) -> dict[OffsetPlace, SeenOffset]:
         return {_place(each): each for each in offsets if self._server_of(each.topic, each.partition) == server}
 
-    async def _read(self, server: int, where: str, limit: int = 0) -> dict[OffsetPlace, Collection[FoundOffset]]:
+    async def _read(self, server: int, where: str, limit: int = 0) -> dict[OffsetPlace, Collection[TableOffset]]:
         table = await self._tables.query(
             f"SELECT group_id, topic, partition, {_NEWEST} FROM consumer_offsets {where} "  # noqa: S608 - quoted
             f"GROUP BY group_id, topic, partition ORDER BY group_id, topic, partition"
@@ -136,7 +136,7 @@ class OffsetTableCheck:
             for row in table.to_pylist()
         }
 
-    async def _repair(self, server: int, wrong: Sequence[Difference]) -> None:
+    async def _repair(self, server: int, wrong: Sequence[OffsetDifference]) -> None:
         """Delete wrong rows that would count, and let the next pass write the right ones."""
         for each in wrong[:LOGGED_MAX]:
             group_id, topic, partition = each.place
@@ -209,6 +209,6 @@ def _text(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
-def _found(row: Mapping[str, Any]) -> FoundOffset:
+def _found(row: Mapping[str, Any]) -> TableOffset:
     offset, leader_epoch, metadata, deleted, commit_ms = row.values()
-    return FoundOffset(offset, leader_epoch, _text(metadata), bool(deleted), commit_ms)
+    return TableOffset(offset, leader_epoch, _text(metadata), bool(deleted), commit_ms)

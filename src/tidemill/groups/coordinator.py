@@ -36,7 +36,7 @@ from tidemill.groups.core.messages import (
     SyncAnswer,
     SyncRequest,
 )
-from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, Committer, OffsetCommit
+from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, OffsetCommit, OffsetCommitter
 from tidemill.groups.core.overview import CommittedOffset, GroupSize, NameOf, Overview
 from tidemill.groups.core.shard import FetchedOffset, ListedGroup, Shard
 from tidemill.groups.core.share_group import ShareGroup, ShareHeartbeat
@@ -268,7 +268,7 @@ class GroupCoordinator(GroupEngine):
         member_id: str = "",
         instance_id: str | None = None,
         names_epochs: bool = True,
-        client: Committer = UNKNOWN_COMMITTER,
+        client: OffsetCommitter = UNKNOWN_COMMITTER,
     ) -> None:
         """Handle OffsetCommit. `client` has the client id and address of the request, for the tables."""
         shard = self._shard(group_id)
@@ -294,7 +294,7 @@ class GroupCoordinator(GroupEngine):
         member_id: str = "",
         generation: int = -1,
         group_instance_id: str | None = None,
-        client: Committer = UNKNOWN_COMMITTER,
+        client: OffsetCommitter = UNKNOWN_COMMITTER,
     ) -> None:
         """Handle TxnOffsetCommit: the offsets take effect when the transaction commits.
 

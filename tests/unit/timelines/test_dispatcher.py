@@ -102,7 +102,7 @@ async def test_a_busy_consumer_gets_nothing_until_it_is_ready() -> None:
         await fleet.until(lambda: len(fleet.received) == 1, 1)
 
 
-async def test_what_is_queued_for_a_busy_consumer_goes_to_a_ready_one_at_once() -> None:
+async def test_the_queue_of_a_busy_consumer_goes_to_a_ready_one_at_once() -> None:
     """Both are in one rack, so neither backs up the other."""
     async with virtual_fleet(settings=TimelineSettings(window_ms=60_000)) as fleet:
         busy, ready = fleet.consumer(id="busy"), fleet.consumer(id="ready")
@@ -137,7 +137,7 @@ async def test_the_buckets_of_a_busy_consumer_are_dealt_to_others_in_the_next_wi
         assert fleet.dispatcher.shares("line").keys() == {"busy", "ready"}
 
 
-async def test_when_all_consumers_are_busy_messages_wait_for_the_first_that_is_ready() -> None:
+async def test_messages_of_busy_consumers_wait_for_the_first_that_is_ready() -> None:
     async with virtual_fleet(settings=TimelineSettings(window_ms=1_000)) as fleet:
         consumers = [fleet.consumer(id=f"w{number}") for number in range(3)]
         for consumer in consumers:

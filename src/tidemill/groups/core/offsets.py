@@ -27,7 +27,7 @@ class OffsetCommit(NamedTuple):
     metadata: str = ""
 
 
-class Committer(NamedTuple):
+class OffsetCommitter(NamedTuple):
     """The client that committed an offset. Its member id is empty if it was no member of the group."""
 
     member_id: str = ""
@@ -36,7 +36,7 @@ class Committer(NamedTuple):
     client_host: str = ""
 
 
-UNKNOWN_COMMITTER = Committer()
+UNKNOWN_COMMITTER = OffsetCommitter()
 """The journal does not store committers, so those of commits before a start or take-over are unknown."""
 
 
@@ -45,7 +45,7 @@ class _NotedCommitter(NamedTuple):
 
     offset: int
     commit_ms: int
-    committer: Committer
+    committer: OffsetCommitter
 
 
 class Offsets:
@@ -76,14 +76,14 @@ class Offsets:
         """Whether an open transaction holds offsets of this group."""
         return any(key.group == group for key in self._unstable)
 
-    def note_committer(self, entries: Iterable[GroupEntry], committer: Committer) -> None:
+    def note_committer(self, entries: Iterable[GroupEntry], committer: OffsetCommitter) -> None:
         """Remember who committed or staged these offsets, after they were journaled."""
         for key, value in entries:
             if isinstance(value, OffsetValue) and isinstance(key, OffsetKey | StagedKey):
                 target = OffsetKey(key.group, key.topic, key.partition)
                 self._committers[target] = _NotedCommitter(value.offset, value.commit_ms, committer)
 
-    def committer_of(self, group: str, partition: TopicPartition, value: OffsetValue) -> Committer:
+    def committer_of(self, group: str, partition: TopicPartition, value: OffsetValue) -> OffsetCommitter:
         """Return who committed this value. A staged value that never took effect has another offset or time."""
         noted = self._committers.get(OffsetKey(group, *partition))
         if noted is None or (noted.offset, noted.commit_ms) != (value.offset, value.commit_ms):

@@ -11,7 +11,7 @@ from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup, 
 from tidemill.groups.core.consumer_group import NEW_MEMBER, ConsumerGroup
 from tidemill.groups.core.entries import MemberValue
 from tidemill.groups.core.member import GroupMember
-from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, Committer
+from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, OffsetCommitter
 from tidemill.groups.core.shard import Group, Shard
 from tidemill.groups.core.share_group import ASSIGNOR, ShareGroup
 from tidemill.groups.core.subscriptions import read_assignment, read_subscription
@@ -69,7 +69,7 @@ class SeenOffset(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_ms: int
-    committer: Committer = UNKNOWN_COMMITTER
+    committer: OffsetCommitter = UNKNOWN_COMMITTER
 
 
 class CommittedOffset(NamedTuple):
@@ -144,7 +144,7 @@ def _assignor(group: ConsumerGroup) -> str:
     return choose_assignor(about.server_assignor for about in group.members.values()) if group.members else ""
 
 
-def committer_among(shard: Shard, group_id: str, named: Committer) -> Committer:
+def committer_among(shard: Shard, group_id: str, named: OffsetCommitter) -> OffsetCommitter:
     """Return the client of a commit: the member that it names, with the client id and host of its join."""
     group = shard.groups.get(group_id)
     member = None if group is None else group.members.get(named.member_id)

@@ -26,7 +26,7 @@ class DifferenceKind(StrEnum):
     EXTRA = "extra"  # the journal has no such offset
 
 
-class FoundOffset(NamedTuple):
+class TableOffset(NamedTuple):
     """The newest row of a partition. Rows with the same time are two: those with the highest and lowest offset."""
 
     offset: int
@@ -36,12 +36,12 @@ class FoundOffset(NamedTuple):
     commit_ms: int
 
 
-class Difference(NamedTuple):
+class OffsetDifference(NamedTuple):
     """A wrong row. `right` is what the journal has; None: no offset."""
 
     place: OffsetPlace
     kind: DifferenceKind
-    found: FoundOffset | None
+    found: TableOffset | None
     right: SeenOffset | None
 
     @property
@@ -53,8 +53,8 @@ class Difference(NamedTuple):
 
 
 def differences(
-    right: Mapping[OffsetPlace, SeenOffset], found: Mapping[OffsetPlace, Collection[FoundOffset]], now_ms: int
-) -> Iterator[Difference]:
+    right: Mapping[OffsetPlace, SeenOffset], found: Mapping[OffsetPlace, Collection[TableOffset]], now_ms: int
+) -> Iterator[OffsetDifference]:
     """Yield what is wrong in the table, in order of the places."""
     for place in sorted(right.keys() | found.keys()):
         difference = _difference(place, right.get(place), found.get(place, ()), now_ms)
@@ -63,20 +63,20 @@ def differences(
 
 
 def _difference(
-    place: OffsetPlace, right: SeenOffset | None, rows: Collection[FoundOffset], now_ms: int
-) -> Difference | None:
+    place: OffsetPlace, right: SeenOffset | None, rows: Collection[TableOffset], now_ms: int
+) -> OffsetDifference | None:
     if right is None:
         kept = [each for each in rows if not each.deleted]
-        return Difference(place, DifferenceKind.EXTRA, kept[0], None) if kept else None
+        return OffsetDifference(place, DifferenceKind.EXTRA, kept[0], None) if kept else None
     if not rows:
         is_expired = now_ms - right.commit_ms >= OFFSETS_KEPT_MS
-        return None if is_expired else Difference(place, DifferenceKind.MISSING, None, right)
+        return None if is_expired else OffsetDifference(place, DifferenceKind.MISSING, None, right)
     wrong = [each for each in rows if each != _row_of(right)]
     if not wrong:
         return None
     kind = DifferenceKind.STALE if wrong[0].commit_ms < right.commit_ms else DifferenceKind.FOREIGN
-    return Difference(place, kind, wrong[0], right)
+    return OffsetDifference(place, kind, wrong[0], right)
 
 
-def _row_of(offset: SeenOffset) -> FoundOffset:
-    return FoundOffset(offset.offset, offset.leader_epoch, offset.metadata, deleted=False, commit_ms=offset.commit_ms)
+def _row_of(offset: SeenOffset) -> TableOffset:
+    return TableOffset(offset.offset, offset.leader_epoch, offset.metadata, deleted=False, commit_ms=offset.commit_ms)

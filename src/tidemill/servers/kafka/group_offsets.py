@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from tidemill.groups.core.offsets import Committer, OffsetCommit
+from tidemill.groups.core.offsets import OffsetCommit, OffsetCommitter
 from tidemill.groups.core.shard import FetchedOffset
 from tidemill.model.errors import (
     InvalidRequest,
@@ -75,7 +75,7 @@ async def offset_commit(call: Call["OffsetCommitResponse"], request: "OffsetComm
             member_id=request.member_id,
             instance_id=getattr(request, "group_instance_id", None),
             names_epochs=call.version >= _EPOCHS_FROM,
-            client=Committer(client_id=call.client_id, client_host=f"/{call.client_host}"),
+            client=OffsetCommitter(client_id=call.client_id, client_host=f"/{call.client_host}"),
         )
     except TidemillError as error:
         async for each in call.in_slices(good):

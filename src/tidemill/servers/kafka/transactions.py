@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidemill.client.kafka.transaction_markers import TransactionalProducer
-from tidemill.groups.core.offsets import Committer, OffsetCommit
+from tidemill.groups.core.offsets import OffsetCommit, OffsetCommitter
 from tidemill.model.errors import (
     ClusterAuthorizationFailed,
     InvalidGroupId,
@@ -274,7 +274,7 @@ async def _stage(call: Call, request: Any, entries: Sequence[OffsetCommit]) -> N
             member_id=getattr(request, "member_id", ""),
             generation=getattr(request, "generation_id", -1),
             group_instance_id=getattr(request, "group_instance_id", None),
-            client=Committer(client_id=call.client_id, client_host=f"/{call.client_host}"),
+            client=OffsetCommitter(client_id=call.client_id, client_host=f"/{call.client_host}"),
         )
     except InvalidTxnState as error:
         raise (TransactionAbortable(str(error)) if call.version >= _ABORTABLE_FROM else error) from error

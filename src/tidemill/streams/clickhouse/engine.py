@@ -19,7 +19,7 @@ from tidemill.streams.clickhouse import schema, takeover
 from tidemill.streams.clickhouse.client import Lane
 from tidemill.streams.clickhouse.errors import EngineError, EngineRefused, EngineUnreachable
 from tidemill.streams.clickhouse.query_kinds import MIGRATION, kind_of_insert, kind_of_statement
-from tidemill.streams.clickhouse.range_failover import Owner, RangeFailover
+from tidemill.streams.clickhouse.range_failover import RangeFailover, RangeOwner
 from tidemill.streams.clickhouse.statements import text
 from tidemill.streams.clickhouse.takeover import TOKEN, Ownership
 from tidemill.streams.clickhouse.url import BY_RANGE, Server, ServerLayout
@@ -149,7 +149,7 @@ class Engine:
         """The address of the server that owns each range now."""
         return [served.server.name for served in self._served]
 
-    def _moved(self, server: int, owner: Owner) -> None:
+    def _moved(self, server: int, owner: RangeOwner) -> None:
         """Use the new owner of a range."""
         served = self._served[server]
         self._close_lanes(served.use(self.layout.servers[server].candidates[owner.place]))

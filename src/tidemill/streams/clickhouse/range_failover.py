@@ -27,7 +27,7 @@ T = TypeVar("T")
 log = structlog.get_logger("tidemill.streams")
 
 
-class Owner(NamedTuple):
+class RangeOwner(NamedTuple):
     """The server that owns a range, by its place among the candidates."""
 
     place: int
@@ -37,9 +37,9 @@ class Owner(NamedTuple):
 class RangeFailover:
     """The candidates of one range. `moved` is called when another one owns it."""
 
-    def __init__(self, layout: ServerLayout, server: Server, moved: Callable[[Owner], None]) -> None:
+    def __init__(self, layout: ServerLayout, server: Server, moved: Callable[[RangeOwner], None]) -> None:
         self.layout = layout
-        self.owner: Owner | None = None
+        self.owner: RangeOwner | None = None
         self._candidates: Sequence[Server] = server.candidates
         self._lanes = [Lane(layout, each, "replica") for each in self._candidates]
         self._moved = moved
@@ -55,7 +55,7 @@ class RangeFailover:
     def prepared(self, place: int, ownership: Ownership) -> None:
         """Note the ownership after the tables of the owner were prepared."""
         at = self._place_of(ownership)
-        self.owner = Owner(place if at is None else at, ownership)
+        self.owner = RangeOwner(place if at is None else at, ownership)
 
     def doubt(self) -> None:
         """Watch the owner, because a call to it failed."""
@@ -101,14 +101,14 @@ class RangeFailover:
             if at is None:
                 reasons.append(f"{ownership.server} owns the range, but --streams does not name it")
                 continue
-            self._move(Owner(at, ownership))
+            self._move(RangeOwner(at, ownership))
             return ""
         found = "; ".join(reasons) or "the range has no replica"
         if found != refused:
             log.warning("clickhouse_takeover_refused", owner=self._name, reasons=found)
         return found
 
-    def _move(self, owner: Owner) -> None:
+    def _move(self, owner: RangeOwner) -> None:
         log.warning("clickhouse_range_moved", owner=self._candidates[owner.place].name, previous_owner=self._name)
         self.owner = owner
         self._moved(owner)
@@ -126,20 +126,20 @@ class RangeFailover:
         except (EngineError, TimeoutError):
             return False
 
-    async def _newest(self) -> Owner | None:
+    async def _newest(self) -> RangeOwner | None:
         looks = (self._look(place) for place in range(len(self._candidates)))
         known = [each for each in await asyncio.gather(*looks) if each is not None]
         return max(known, key=lambda each: each.ownership.number, default=None)
 
-    async def _look(self, place: int) -> Owner | None:
+    async def _look(self, place: int) -> RangeOwner | None:
         try:
             found = await self._call(place, partial(takeover.newest_ownership, self.layout))
         except (EngineError, TimeoutError):
             return None
         at = None if found is None else self._place_of(found)
-        return None if found is None or at is None else Owner(at, found)
+        return None if found is None or at is None else RangeOwner(at, found)
 
-    def _is_later(self, found: Owner) -> bool:
+    def _is_later(self, found: RangeOwner) -> bool:
         return self.owner is None or found.ownership.number > self.owner.ownership.number
 
     def _place_of(self, ownership: Ownership) -> int | None:

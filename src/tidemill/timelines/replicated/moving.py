@@ -100,7 +100,7 @@ class AdoptingStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveRules:
+class TimelineMoveRules:
     """What the composition knows of the timelines: `refuse` says why one may not move, `change` prepares a message."""
 
     refuse: Callable[[str], str]
@@ -116,7 +116,7 @@ class TimelineMover:
         self,
         open_file: Callable[[], MovedFile],
         store: AdoptingStore,
-        rules: MoveRules,
+        rules: TimelineMoveRules,
         *,
         drawn: str,
         retired_name: Callable[[], str],

@@ -125,7 +125,7 @@ def test_a_document_is_small_and_is_read_back(report: LoadReport) -> None:
     st.binary(max_size=200)
     | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(lambda read: json.dumps(read).encode())
 )
-def test_what_cannot_be_read_is_no_load(document: bytes) -> None:
+def test_text_that_cannot_be_read_is_no_load(document: bytes) -> None:
     assert decode_load(document) is None
 
 

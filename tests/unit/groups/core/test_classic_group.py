@@ -537,7 +537,7 @@ def test_an_instance_keeps_its_new_member_when_the_old_one_is_discarded() -> Non
         ("a", 0, False, IllegalGeneration),
         ("a", -1, False, IllegalGeneration),
         ("a", -1, True, IllegalGeneration),
-        ("nobody", 1, False, UnknownMemberId),
+        ("unknown", 1, False, UnknownMemberId),
         ("", 1, False, UnknownMemberId),
         ("", 0, True, UnknownMemberId),
         ("", -1, False, UnknownMemberId),

@@ -6,7 +6,7 @@ from tests.support.group_stage import Stage
 
 from tidemill.groups.core.classic_group import ClassicState
 from tidemill.groups.core.entries import GroupEntry, OffsetKey, OffsetValue, StagedKey
-from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, Committer
+from tidemill.groups.core.offsets import UNKNOWN_COMMITTER, OffsetCommitter
 from tidemill.groups.core.overview import (
     NEVER,
     RECENT_MS,
@@ -141,14 +141,14 @@ def test_a_consumer_group_is_shown_without_a_leader() -> None:
 def test_the_committer_is_the_member_that_a_commit_names() -> None:
     stage = classic()
     member_id = stage.client("a").member_id
-    asked = Committer(member_id, 1, "proxy", "/9.9.9.9")
-    assert committer_among(stage.shard, "g", asked) == Committer(member_id, 1, "a", "/1.2.3.4")
-    admin = Committer("", -1, "admin", "/9.9.9.9")
+    asked = OffsetCommitter(member_id, 1, "proxy", "/9.9.9.9")
+    assert committer_among(stage.shard, "g", asked) == OffsetCommitter(member_id, 1, "a", "/1.2.3.4")
+    admin = OffsetCommitter("", -1, "admin", "/9.9.9.9")
     assert committer_among(stage.shard, "g", admin) == admin
 
 
 def test_a_staged_commit_that_was_aborted_is_not_named_as_committer() -> None:
-    shard, place, me = Stage().shard, TopicPartition("t", 0), Committer("m", 1, "me", "/1.2.3.4")
+    shard, place, me = Stage().shard, TopicPartition("t", 0), OffsetCommitter("m", 1, "me", "/1.2.3.4")
     value = OffsetValue(5, commit_ms=7)
     entry = GroupEntry(OffsetKey("g", *place), value)
     shard.replay(entry)

@@ -155,7 +155,7 @@ def test_signers_do_not_disturb_each_other_and_are_forgotten_when_their_tokens_a
     assert len(seen) == 1
 
 
-def test_what_is_kept_of_a_signer_does_not_grow() -> None:
+def test_the_memory_of_a_signer_does_not_grow() -> None:
     seen = SeenTokens()
     for number in range(1, 5 * WINDOW):
         assert seen.add(STAMP._replace(number=number), NOW_MS)

@@ -66,7 +66,7 @@ class Line:
 
 
 @pytest.mark.parametrize(("good", "bad"), [(0, 1), (0, 3), (1, 2), (2, 3), (1, 9)])
-def test_it_opens_when_most_consumers_fail(good: int, bad: int) -> None:
+def test_the_circuit_opens_when_most_consumers_fail(good: int, bad: int) -> None:
     line = Line(good=good, bad=bad, percent=50)
     assert line.work() is CircuitState.OPEN
     assert line.circuit.allowance() == 0
@@ -159,7 +159,7 @@ def test_one_bad_consumer_does_not_keep_it_open() -> None:
     assert line.probe(False, True, True) is CircuitState.CLOSED
 
 
-def test_when_it_opens_again_soon_the_pause_goes_on_growing_and_after_a_while_it_does_not() -> None:
+def test_the_pause_grows_when_the_circuit_opens_again_soon_and_starts_over_later() -> None:
     line = Line(bad=1)
     line.work()
     assert line.probe(False) is CircuitState.OPEN

@@ -10,7 +10,7 @@ def test_the_first_measurement_has_no_rate_yet() -> None:
     assert TimelineLoadMeter().measure(7, None, 1.0, 1_000) == LoadFigures(7, 0.0, 0)
 
 
-def test_what_was_pushed_and_what_waits_has_arrived() -> None:
+def test_pushed_and_waiting_messages_have_arrived() -> None:
     meter = TimelineLoadMeter()
     meter.measure(10, None, 1.0, 0)
     meter.pushed(80, 3)

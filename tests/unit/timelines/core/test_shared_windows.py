@@ -188,7 +188,7 @@ def test_a_broker_that_starts_later_deals_from_the_record() -> None:
         assert late.prepare() == old.prepare()
 
 
-def test_what_a_broker_prepares_is_what_the_next_window_has() -> None:
+def test_a_broker_prepares_the_deal_of_the_next_window() -> None:
     """So the messages that are fetched before the window begins are those that are needed in it."""
     world = Coordination(2)
     world.places = {each.id: seat(each) for each in (A, B, C)}

@@ -16,7 +16,7 @@ from tidemill.timelines.core.message import EVERYTHING, NewMessage, TimedMessage
 from tidemill.timelines.core.recurrence import Recurrence
 from tidemill.timelines.core.timeline import Alter, Create, Delete, MakeReady, TimelineSettings
 from tidemill.timelines.replicated import moving
-from tidemill.timelines.replicated.moving import MoveRules, TimelineMover
+from tidemill.timelines.replicated.moving import TimelineMover, TimelineMoveRules
 from tidemill.timelines.sqlite import open_store
 from tidemill.timelines.sqlite.leaving import LeavingFile
 
@@ -57,7 +57,9 @@ class Move:
         self.mover = TimelineMover(
             lambda: LeavingFile(path),
             world.stores[number],
-            MoveRules(lambda name: refuse if name.startswith("__schedule.") else "", lambda _, message: message),
+            TimelineMoveRules(
+                lambda name: refuse if name.startswith("__schedule.") else "", lambda _, message: message
+            ),
             drawn=f"drawn{path.name}",
             retired_name=lambda: f"{path.name}.moved",
             report=self._report,
