@@ -18,7 +18,7 @@ MESSAGES = 500
 FOREVER = TimelineSettings(max_attempts=1_000, dead_letter="timeline:dead")
 
 
-class Crew:
+class Team:
     """Consumers that complete or release what they get, 5 ms after they got it."""
 
     def __init__(self, fleet: Fleet, *, bad: int, good: int = 0, delay_ms: int = 0) -> None:
@@ -56,19 +56,19 @@ class Crew:
 
 async def test_pushes_stop_while_most_consumers_fail_and_go_on_when_they_work_again() -> None:
     async with virtual_fleet(settings=FOREVER) as fleet:
-        crew = Crew(fleet, bad=3, good=1)
+        team = Team(fleet, bad=3, good=1)
         await asyncio.sleep(20)  # all are dealt in
         await fleet.schedule(*([fleet.now_ms()] * MESSAGES))
-        await fleet.until(lambda: crew.state is CircuitState.OPEN, 5)
+        await fleet.until(lambda: team.state is CircuitState.OPEN, 5)
         health = fleet.dispatcher.health()
         assert health.state is TimelinesState.DEGRADED
         assert Doubt.CONSUMERS_FAILING in fleet.dispatcher.guard.doubts()
         assert any("3 of 4 consumers" in reason and "'line'" in reason for reason in health.reasons)
         assert fleet.dispatcher.guard.may_lease, "other timelines go on"
-        crew.bad.clear()
-        await fleet.until(lambda: len(crew.done) == MESSAGES, 30)
-        assert len(set(crew.done)) == MESSAGES
-        assert crew.state is CircuitState.CLOSED
+        team.bad.clear()
+        await fleet.until(lambda: len(team.done) == MESSAGES, 30)
+        assert len(set(team.done)) == MESSAGES
+        assert team.state is CircuitState.CLOSED
         assert fleet.dispatcher.health().state is TimelinesState.HEALTHY
         assert fleet.dispatcher.stopped_reason("line") == ""
 
@@ -76,23 +76,23 @@ async def test_pushes_stop_while_most_consumers_fail_and_go_on_when_they_work_ag
 async def test_attempts_are_not_used_up_while_all_consumers_fail() -> None:
     """Without the circuit, an hour of releases uses up thousands of attempts of each message."""
     async with virtual_fleet(settings=FOREVER) as fleet:
-        crew = Crew(fleet, bad=2)
+        team = Team(fleet, bad=2)
         await asyncio.sleep(20)
         await fleet.schedule(*([fleet.now_ms()] * MESSAGES))
-        await fleet.until(lambda: crew.state is CircuitState.OPEN, 5)
-        before, pushed = crew.attempts.total(), len(fleet.received)
+        await fleet.until(lambda: team.state is CircuitState.OPEN, 5)
+        before, pushed = team.attempts.total(), len(fleet.received)
         await asyncio.sleep(3_600)
-        probes = crew.attempts.total() - before
+        probes = team.attempts.total() - before
         assert 2 * 3_600_000 / PAUSE_MS_MAX * 0.9 <= probes <= 2 * (3_600_000 / PAUSE_MS_MAX + 10)
         assert pushed < 2 * MESSAGES
         assert len(await fleet.dispatcher.messages("line", EVERYTHING, MESSAGES)) == MESSAGES
-        crew.bad.clear()
-        await fleet.until(lambda: len(crew.done) == MESSAGES, PAUSE_MS_MAX / 1_000 + 5)
+        team.bad.clear()
+        await fleet.until(lambda: len(team.done) == MESSAGES, PAUSE_MS_MAX / 1_000 + 5)
 
 
 async def test_one_bad_consumer_among_good_ones_stops_nothing() -> None:
     async with virtual_fleet(settings=FOREVER) as fleet:
-        crew = Crew(fleet, bad=1, good=2, delay_ms=1_000)
+        team = Team(fleet, bad=1, good=2, delay_ms=1_000)
         await asyncio.sleep(20)
         await fleet.schedule(*(fleet.now_ms() + 5 * number for number in range(2_000)))
         await asyncio.sleep(15)
@@ -100,7 +100,7 @@ async def test_one_bad_consumer_among_good_ones_stops_nothing() -> None:
         left = await fleet.dispatcher.messages("line", EVERYTHING, 2_000)
         bad_ones = {one.id for one in fleet.received if one.consumer == "bad0"}
         assert {one.id for one in left} == bad_ones
-        assert len(crew.done) == 2_000 - len(bad_ones) > 1_000
+        assert len(team.done) == 2_000 - len(bad_ones) > 1_000
 
 
 async def test_consumers_that_let_their_leases_end_fail_too() -> None:
@@ -115,31 +115,31 @@ async def test_consumers_that_let_their_leases_end_fail_too() -> None:
 
 async def test_a_busy_consumer_may_return_what_it_has_not_begun() -> None:
     async with virtual_fleet() as fleet:
-        crew = Crew(fleet, bad=1)
+        team = Team(fleet, bad=1)
         await asyncio.sleep(1)
         (consumer,) = fleet.dispatcher.consumers("line")
         await fleet.schedule(*([fleet.now_ms()] * 100))
         await asyncio.sleep(0.002)
         fleet.dispatcher.ready("line", consumer, busy=True)
         await asyncio.sleep(1)
-        assert crew.attempts.total() > FAILED_MESSAGES_MIN
-        assert crew.state is CircuitState.CLOSED
+        assert team.attempts.total() > FAILED_MESSAGES_MIN
+        assert team.state is CircuitState.CLOSED
 
 
 async def test_the_setting_switches_it_off() -> None:
     async with virtual_fleet(settings=TimelineSettings(failing_percent=0)) as fleet:
-        crew = Crew(fleet, bad=1, delay_ms=1_000)
+        team = Team(fleet, bad=1, delay_ms=1_000)
         await fleet.schedule(*([fleet.now_ms()] * 100))
         await asyncio.sleep(60)
-        assert crew.state is CircuitState.CLOSED
-        assert crew.attempts.total() > 100 * 50
+        assert team.state is CircuitState.CLOSED
+        assert team.attempts.total() > 100 * 50
 
 
 async def test_a_timeline_with_stopped_pushes_that_is_deleted_is_no_reason_any_more() -> None:
     async with virtual_fleet(settings=FOREVER) as fleet:
-        crew = Crew(fleet, bad=1)
+        team = Team(fleet, bad=1)
         await fleet.schedule(*([fleet.now_ms()] * MESSAGES))
-        await fleet.until(lambda: crew.state is CircuitState.OPEN, 5)
+        await fleet.until(lambda: team.state is CircuitState.OPEN, 5)
         await fleet.dispatcher.delete("line")
         await asyncio.sleep(1)
         assert fleet.dispatcher.health().reasons == ()
@@ -147,9 +147,9 @@ async def test_a_timeline_with_stopped_pushes_that_is_deleted_is_no_reason_any_m
 
 async def test_a_stopped_timeline_does_not_spin() -> None:
     async with virtual_fleet(settings=FOREVER) as fleet:
-        crew = Crew(fleet, bad=1)
+        team = Team(fleet, bad=1)
         await fleet.schedule(*([fleet.now_ms()] * MESSAGES))
-        await fleet.until(lambda: crew.state is CircuitState.OPEN, 5)
+        await fleet.until(lambda: team.state is CircuitState.OPEN, 5)
         await asyncio.sleep(120)
         waits = fleet.world.loop.jumping.waits
         await asyncio.sleep(60)
