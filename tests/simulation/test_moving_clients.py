@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tidemill.client.move_rules import MoveRules
+from tidemill.client.hint_rules import HintRules
 from tidemill.cluster.core.assignments import Assignments
 from tidemill.cluster.core.broker_load import LoadAverage, LoadSample
 from tidemill.cluster.core.hints import HintPlanner
@@ -28,7 +28,7 @@ class SimulatedClient:
 
     name: str
     broker: int
-    rules: MoveRules
+    rules: HintRules
     going_to: int = 0
     arrives_ms: int = 0
     moved_ms: list[int] = field(default_factory=list)
@@ -50,7 +50,7 @@ class MovingCluster:
         self.dead: set[int] = set()
         nodes = sorted(self.planners)
         self.clients = [
-            SimulatedClient(f"client-{number}", first or self.draw.choice(nodes), MoveRules(follows=True))
+            SimulatedClient(f"client-{number}", first or self.draw.choice(nodes), HintRules(follows=True))
             for number in range(clients)
         ]
 

@@ -28,8 +28,8 @@ from typing import Any
 import grpc.aio
 
 from tidemill.client.broker_selection import reachable
+from tidemill.client.hint_rules import HintRules
 from tidemill.client.kafka.errors import AuthenticationFailed
-from tidemill.client.move_rules import MoveRules
 from tidemill.client.timelines.clock_state import ClockNotices, OnClock
 from tidemill.client.timelines.connection import TimelineConnection
 from tidemill.client.timelines.held_leases import HeldLeases
@@ -123,7 +123,7 @@ class Worker:
         self._closing = asyncio.Event()
         self._held = HeldLeases()
         self._operated = asyncio.Event()
-        self._rules = MoveRules(follows=connection.follow_hints)
+        self._rules = HintRules(follows=connection.follow_hints)
         self._mover: asyncio.Task[None] | None = None
         self._leaving = False
         """Whether this stream ends because the consumer moves to another broker."""

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Self, Unpack
 
 from tidemill.client.grpc_login import FetchToken
 from tidemill.client.grpc_security import parse_grpc_security
+from tidemill.client.hint_rules import HintRules
 from tidemill.client.kafka.errors import ClientError
-from tidemill.client.move_rules import MoveRules
 from tidemill.client.progress import ConsumerProgress
 from tidemill.client.topics.brokers import Brokers, backoff_ms
 from tidemill.client.topics.options import RESETS, ConsumerKeywords, consumer_options
@@ -86,7 +86,7 @@ class AsyncConsumer:
             security=parse_grpc_security(client, token),
             follow_hints=self.options.follow_hints,
         )
-        self._rules = MoveRules(follows=self.options.follow_hints)
+        self._rules = HintRules(follows=self.options.follow_hints)
         self._progress = ConsumerProgress(
             commit_records=self.options.commit_records, commit_interval_ms=self.options.commit_interval_ms
         )

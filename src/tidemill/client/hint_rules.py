@@ -9,7 +9,7 @@ AVOID_WINDOWS = 10
 AVOIDED_MAX = 100
 
 
-class MoveRules:
+class HintRules:
     """The moves of one client. Times are of a clock that cannot be set."""
 
     def __init__(self, *, follows: bool) -> None:
