@@ -34,7 +34,8 @@ from tidemill.broker.peer_watch import PeerWatch
 from tidemill.broker.pipeline_metrics import pipeline_readings, pipeline_source
 from tidemill.broker.server_metrics import server_readings
 from tidemill.broker.share_logs import ShareGroupSettings
-from tidemill.broker.share_metrics import share_readings
+from tidemill.broker.share_metrics import ShareReadings
+from tidemill.broker.share_positions import SharePositions
 from tidemill.broker.topic_metrics import topic_readings
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier, write_marker
@@ -258,7 +259,10 @@ class _Wiring:
             clock_ms=environment.clock_ms,
             steady_ms=environment.steady_ms or environment.clock_ms,
         )
-        self._metrics.sources.append(share_readings(self._shares))
+        self._share_positions = SharePositions(
+            self._shares, self._share_coordinator, self._view, self._partitions, self._coordinators.of_share
+        )
+        self._metrics.snapshots.append(ShareReadings(self._share_positions, self._shares.counts).snapshot)
         states = self._membership.states
         self._metrics.sources.append(cluster_readings(self._metadata, states, node_id, is_cluster=self._is_cluster))
         watch = environment.watch
@@ -340,6 +344,7 @@ class _Wiring:
             groups=self._groups,
             group_overrides=self._group_overrides,
             shares=self._shares,
+            share_positions=self._share_positions,
             share_states=self._share_states,
             share_coordinator=self._share_coordinator,
             group_lag=self._group_lag,

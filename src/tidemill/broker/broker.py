@@ -39,6 +39,7 @@ from tidemill.broker.partitions import Partitions, PartitionStore
 from tidemill.broker.peer_watch import PeerWatch
 from tidemill.broker.recent_log import RecentLog
 from tidemill.broker.scheduling_metrics import scheduled_readings
+from tidemill.broker.share_positions import SharePositions
 from tidemill.broker.timeline_metrics import timeline_readings
 from tidemill.broker.topics import Topics
 from tidemill.broker.transaction_writes import TransactionVerifier
@@ -170,6 +171,7 @@ class BrokerNode:
     groups: GroupCoordinator
     group_overrides: GroupOverrides
     shares: SharePartitions
+    share_positions: SharePositions
     share_states: ShareStateRouter
     share_coordinator: ShareCoordinator
     group_lag: GroupLags

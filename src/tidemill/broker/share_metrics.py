@@ -1,65 +1,109 @@
-"""The metrics of share groups, at the leaders of their partitions. The number of groups that are shown is bounded."""
+"""The metrics of share groups, by group and topic. The number of pairs that are shown is bounded.
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+The lag of a partition comes from the broker that coordinates its share state, also while the group has no members.
+If that broker has no replica of the partition, it comes from the leader.
+"""
 
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+
+from tidemill.broker.share_positions import SharePosition, SharePositions
 from tidemill.model.metrics import CounterReading, Gauge, MetricReading
-from tidemill.shares.core.record_ranges import DeliveryState
-from tidemill.shares.live_partition import LiveSharePartition
-from tidemill.shares.partitions import SharePartitions
+from tidemill.shares.counts import ATTEMPTS, CountsByPair, ShareCounts
 
-GROUPS_SHOWN_MAX = 200
-"""The most groups that have metrics: the first ones by name."""
-_SHOWN = {DeliveryState.ACQUIRED: "acquired", DeliveryState.WAITING: "waiting"}
+PAIRS_SHOWN_MAX = 500
+"""The most pairs of group and topic with gauges: the first ones by name."""
+Pair = tuple[str, str]
+"""A group and a topic."""
 
 
-def share_readings(shares: SharePartitions) -> Callable[[], Iterator[MetricReading]]:
+class ShareReadings:
     """The records of each group by state, its lag, and what has become of deliveries."""
 
-    def read() -> Iterator[MetricReading]:
-        counts = shares.counts
-        for result, count in (
-            ("accepted", counts.accepted),
-            ("released", counts.released),
-            ("archived", counts.archived),
-            ("expired", counts.expired),
-        ):
-            yield CounterReading(
-                "tidemill_share_delivery_results",
-                "Deliveries of records to share groups that ended, by result; expired: the lock ended.",
-                count,
-                (("result", result),),
-            )
-        yield CounterReading(
-            "tidemill_share_deliveries", "Deliveries of records to members of share groups.", counts.delivered
+    def __init__(self, positions: SharePositions, counts: CountsByPair) -> None:
+        self._positions = positions
+        self._counts = counts
+
+    async def snapshot(self, by_partition: bool) -> Iterator[MetricReading]:
+        """The metrics, computed in turns."""
+        _ = by_partition
+        pairs: dict[Pair, list[SharePosition]] = {}
+        for each in await self._positions.all():
+            pairs.setdefault((each.group_id, each.topic), []).append(each)
+        shown = [(pair, pairs[pair]) for pair in sorted(pairs)[:PAIRS_SHOWN_MAX]]
+        return _readings(shown, sorted(self._counts.known.items(), key=itemgetter(0)))
+
+
+def _readings(
+    shown: Iterable[tuple[Pair, list[SharePosition]]], counted: Iterable[tuple[Pair, ShareCounts]]
+) -> Iterator[MetricReading]:
+    for pair, positions in shown:
+        yield from _of_positions(*pair, positions)
+    for pair, counts in counted:
+        yield from _of_counts(*pair, counts)
+
+
+def _of_positions(group: str, topic: str, positions: list[SharePosition]) -> Iterator[MetricReading]:
+    labels = (("group", group), ("topic", topic))
+    lags = [each.lag for each in positions if each.counts_lag]
+    known = [lag for lag in lags if lag is not None]
+    if known:
+        yield Gauge("tidemill_share_lag_records", "Records that a share group has not done.", sum(known), labels)
+    if len(known) < len(lags):
+        yield Gauge(
+            "tidemill_share_lag_unknown_partitions",
+            "Partitions of a share group without a known lag: not begun, or without a replica at the coordinator.",
+            len(lags) - len(known),
+            labels,
         )
-        groups: dict[str, list[LiveSharePartition]] = {}
-        for live in shares.opened():
-            if live.is_current:
-                groups.setdefault(live.key.group_id, []).append(live)
-        for group in sorted(groups)[:GROUPS_SHOWN_MAX]:
-            yield from _of_group(group, groups[group])
-
-    return read
-
-
-def _of_group(group: str, partitions: list[LiveSharePartition]) -> Iterator[MetricReading]:
-    states: Counter[DeliveryState] = Counter()
-    lag = 0
-    for live in partitions:
-        lag += live.lag
-        for each in live.core.ranges():
-            states[each.state] += each.size
-    for state, name in _SHOWN.items():
+    flights = [each.in_flight for each in positions if each.in_flight is not None]
+    if not flights:
+        return
+    for state, count in (
+        ("acquired", sum(each.acquired for each in flights)),
+        ("available", sum(each.available for each in flights)),
+        ("waiting", sum(each.waiting for each in flights)),
+    ):
         yield Gauge(
             "tidemill_share_records",
-            "Records of a share group on partitions that this broker leads: acquired, or waiting for their retry.",
-            states[state],
-            (("group", group), ("state", name)),
+            "Records delivered to a share group and not done, on partitions that this broker leads: acquired, "
+            "available again, or waiting for their retry.",
+            count,
+            (("group", group), ("topic", topic), ("state", state)),
         )
     yield Gauge(
-        "tidemill_share_lag_records",
-        "Records of partitions that this broker leads that a share group has not done.",
-        lag,
-        (("group", group),),
+        "tidemill_share_oldest_lock_seconds",
+        "Age of the oldest lock of a share group, since it was taken or renewed; 0 without locks.",
+        max(each.oldest_lock_ms for each in flights) / 1_000,
+        labels,
+    )
+
+
+def _of_counts(group: str, topic: str, counts: ShareCounts) -> Iterator[MetricReading]:
+    labels = (("group", group), ("topic", topic))
+    for attempt, count in zip(ATTEMPTS, counts.attempts, strict=True):
+        yield CounterReading(
+            "tidemill_share_deliveries",
+            "Deliveries of records to members of share groups, by the number of the delivery.",
+            count,
+            (("group", group), ("topic", topic), ("attempt", attempt)),
+        )
+    for result, count in (
+        ("accepted", counts.accepted),
+        ("released", counts.released),
+        ("archived", counts.archived),
+        ("expired", counts.expired),
+    ):
+        yield CounterReading(
+            "tidemill_share_delivery_results",
+            "Deliveries of records to share groups that ended, by result. archived: rejected, or released too often; "
+            "expired: the lock ended.",
+            count,
+            (("group", group), ("topic", topic), ("result", result)),
+        )
+    yield CounterReading(
+        "tidemill_share_archived_records",
+        "Records that a share group never gets again: rejected, or delivered too often without being accepted.",
+        counts.gone,
+        labels,
     )

@@ -112,6 +112,15 @@ class ShareCoordinator:
         """The state without its batches."""
         return _stored(self._known(key))
 
+    def stored(self) -> list[tuple[ShareKey, DurableState]]:
+        """The share partitions that this broker coordinates; the caller changes nothing."""
+        return [
+            each
+            for partition, states in self._states.items()
+            if self._journal.leads(partition, self._read_in[partition])
+            for each in states.items()
+        ]
+
     async def write(self, key: ShareKey, change: StateWrite) -> None:
         """Store a change of the leader of the partition."""
         async with self._turn(key):

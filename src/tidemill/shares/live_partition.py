@@ -23,7 +23,7 @@ from tidemill.records.visibility import visible_batches
 from tidemill.shares.core.acknowledgements import AckBatch
 from tidemill.shares.core.delivery_policy import DeliveryPolicy
 from tidemill.shares.core.durable_state import ShareKey, StateWrite
-from tidemill.shares.core.record_ranges import DeliveryState
+from tidemill.shares.core.in_flight import InFlight, in_flight, records_left
 from tidemill.shares.core.share_partition import (
     NEVER_MS,
     AcquiredRange,
@@ -31,6 +31,7 @@ from tidemill.shares.core.share_partition import (
     SharePartition,
     StateBatch,
 )
+from tidemill.shares.counts import ShareCounts
 from tidemill.shares.interface import ShareLog, ShareStateStore
 
 READS_MAX = 20
@@ -77,25 +78,6 @@ class AcquiredRecords(NamedTuple):
 NOTHING = AcquiredRecords([], [])
 
 
-class ShareCounts:
-    """What has become of deliveries on this broker, since its start."""
-
-    def __init__(self) -> None:
-        self.delivered = 0
-        self.accepted = 0
-        self.released = 0
-        self.archived = 0
-        self.expired = 0
-
-    def add(self, batches: Sequence[StateBatch]) -> None:
-        """Count the results of an acknowledgement."""
-        for batch in batches:
-            size = batch.last - batch.first + 1
-            self.accepted += size * (batch.state == DeliveryState.ACKNOWLEDGED)
-            self.released += size * (batch.state == DeliveryState.AVAILABLE)
-            self.archived += size * (batch.state == DeliveryState.ARCHIVED)
-
-
 class LiveSharePartition:
     """One share partition in one epoch of its leader."""
 
@@ -133,8 +115,13 @@ class LiveSharePartition:
     @property
     def lag(self) -> int:
         """How many records the group has not done."""
-        start_offset = max(self.core.start_offset, self.log.start_offset)
-        return max(0, self.log.end_offset(committed=False) - start_offset - self.core.finished)
+        end_offset = self.log.end_offset(committed=False)
+        return records_left(end_offset, self.log.start_offset, self.core.start_offset, self.core.finished)
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The records that were delivered and are not done."""
+        return in_flight(self.core.ranges(), self._steady_ms(), self._policy().delivery.lock_ms)
 
     async def acquire(self, member: str, limits: AcquireLimits) -> AcquiredRecords:
         """Free records for a member, if there are any."""
@@ -165,7 +152,7 @@ class LiveSharePartition:
                 self._set_timer()
                 if acquired:
                     taken = AcquiredRecords(_covering(batches, acquired), acquired)
-                    self._counts.delivered += taken.count_records
+                    self._counts.deliver(acquired)
                     return taken
         return NOTHING
 
@@ -183,12 +170,13 @@ class LiveSharePartition:
             self._set_timer()
             raise
         self.core.commit(settlement)
-        self._counts.add(settlement.batches)
+        self._counts.settle(settlement.batches)
         self._changed()
 
     def release(self, member: str, *, was_delivered: bool) -> None:
         """End all locks of a member that left."""
         changed = self.core.release(member, self._steady_ms(), self._policy().delivery, was_delivered=was_delivered)
+        self._counts.leave(changed)
         self._note(changed)
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
@@ -280,7 +268,7 @@ class LiveSharePartition:
         self._timer, self._timer_ms = None, NEVER_MS
         if self.is_current:
             changed = self.core.tick(self._steady_ms(), self._policy().delivery)
-            self._counts.expired += sum(batch.last - batch.first + 1 for batch in changed)
+            self._counts.expire(changed)
             self._note(changed)
 
 

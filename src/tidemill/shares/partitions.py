@@ -7,8 +7,9 @@ from weakref import WeakValueDictionary
 from tidemill.model.errors import CoordinatorNotAvailable, KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
 from tidemill.shares.core.durable_state import NO_START, ShareKey, StateWrite
 from tidemill.shares.core.share_partition import SharePartition
+from tidemill.shares.counts import CountsByPair
 from tidemill.shares.interface import OpenLog, ShareLog, ShareStateStore
-from tidemill.shares.live_partition import LiveSharePartition, ShareCounts, SharePolicy
+from tidemill.shares.live_partition import LiveSharePartition, SharePolicy
 
 StartOf = Callable[[str], tuple[bool, int | None]]
 """Where a group begins to read: at the first record or not, or so many milliseconds before now."""
@@ -33,7 +34,7 @@ class SharePartitions:
         self._start_of = start_of
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms
-        self.counts = ShareCounts()
+        self.counts = CountsByPair()
         self._open: dict[ShareKey, LiveSharePartition] = {}
         self._opening: WeakValueDictionary[ShareKey, asyncio.Lock] = WeakValueDictionary()
 
@@ -44,6 +45,11 @@ class SharePartitions:
     def opened(self) -> Iterable[LiveSharePartition]:
         """The open share partitions."""
         return list(self._open.values())
+
+    def current(self, key: ShareKey) -> LiveSharePartition | None:
+        """The open share partition, if this broker leads it."""
+        known = self._open.get(key)
+        return known if known is not None and known.is_current else None
 
     async def find(self, key: ShareKey, topic: str) -> LiveSharePartition:
         """The share partition; its state is read first if needed."""
@@ -60,7 +66,7 @@ class SharePartitions:
             if known is not None:
                 known.close()
                 await known.settled()  # otherwise the state is read before an acknowledgement that is on its way
-            live = self._open[key] = await self._read(key, self._open_log(topic, key.partition))
+            live = self._open[key] = await self._read(key, topic)
             return live
 
     def release(self, group_id: str, member: str, *, was_delivered: bool) -> None:
@@ -90,7 +96,8 @@ class SharePartitions:
             live.close()
             await live.settled()
 
-    async def _read(self, key: ShareKey, shared_log: ShareLog) -> LiveSharePartition:
+    async def _read(self, key: ShareKey, topic: str) -> LiveSharePartition:
+        shared_log = self._open_log(topic, key.partition)
         epoch = shared_log.leader_epoch
         try:
             found = await self._store.read(key, epoch)
@@ -114,7 +121,7 @@ class SharePartitions:
             self._store,
             lambda: self._policy_of(key.group_id),
             self._steady_ms,
-            self.counts,
+            self.counts.of(key.group_id, topic),
         )
 
     async def _start(self, group_id: str, shared_log: ShareLog) -> int:

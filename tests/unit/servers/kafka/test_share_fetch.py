@@ -11,7 +11,7 @@ import pytest
 from tests.support.kafka_server import RawClient, request_part, running_kafka_server
 from tests.support.waiting import eventually_async
 
-from tidemill.broker.share_metrics import share_readings
+from tidemill.broker.share_metrics import ShareReadings
 from tidemill.model.metrics import HistogramReading
 from tidemill.records.build import NewRecord, build_batch
 from tidemill.servers.kafka.listener import KafkaServer
@@ -147,18 +147,26 @@ async def test_metrics_show_records_lag_and_results(tmp_path: Path) -> None:
     async with staged(tmp_path) as at:
         await at.fetch(0, max_records=20)
         await at.acknowledge(1, (0, 4, (1,)), (5, 6, (2,)), (7, 7, (3,)))
+        broker = at.server.broker
+        readings = await ShareReadings(broker.share_positions, broker.shares.counts).snapshot(by_partition=False)
         found = {
-            (each.name, *(value for _, value in each.labels)): each.value
-            for each in share_readings(at.server.broker.shares)()
-            if not isinstance(each, HistogramReading)
+            (each.name, *(value for _, value in each.labels[2:])): each.value
+            for each in readings
+            if not isinstance(each, HistogramReading) and each.labels[:2] == (("group", "g"), ("topic", "orders"))
         }
+        assert found.pop(("tidemill_share_oldest_lock_seconds",)) >= 0
         assert found == {
             ("tidemill_share_delivery_results", "accepted"): 5,
             ("tidemill_share_delivery_results", "released"): 2,
             ("tidemill_share_delivery_results", "archived"): 1,
             ("tidemill_share_delivery_results", "expired"): 0,
-            ("tidemill_share_deliveries",): 20,
-            ("tidemill_share_records", "g", "acquired"): 12,
-            ("tidemill_share_records", "g", "waiting"): 0,
-            ("tidemill_share_lag_records", "g"): 24,
+            ("tidemill_share_archived_records",): 1,
+            ("tidemill_share_deliveries", "1"): 20,
+            ("tidemill_share_deliveries", "2"): 0,
+            ("tidemill_share_deliveries", "3"): 0,
+            ("tidemill_share_deliveries", "4 or more"): 0,
+            ("tidemill_share_records", "acquired"): 12,
+            ("tidemill_share_records", "available"): 2,
+            ("tidemill_share_records", "waiting"): 0,
+            ("tidemill_share_lag_records",): 24,
         }
