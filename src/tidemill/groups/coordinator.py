@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
+from uuid import UUID
 
 from tidemill.groups.core import (
     classic_membership,
@@ -432,9 +433,9 @@ class GroupCoordinator(GroupEngine):
         shard = self._shards.get(self._journal.partition_of(group_id))
         return set() if shard is None else group_details.topics_of(shard, group_id)
 
-    def readers_of(self, topic: str) -> Iterator[list[str]]:
+    def readers_of(self, topic: str, topic_id: UUID | None = None) -> Iterator[list[str]]:
         """Yield the groups that read or have read a topic, a few at a time; groups may change meanwhile."""
-        return (group_details.readers_of(shard, topic) for shard in self._loaded_shards())
+        return (group_details.readers_of(shard, topic, topic_id) for shard in self._loaded_shards())
 
     def _loaded_shards(self) -> list[Shard]:
         """Return the shards of all groups. CoordinatorLoadInProgress while some are not loaded."""

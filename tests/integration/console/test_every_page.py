@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from tests.support.chromium import console_page
 from tests.support.console_groups import ODD_NAME, fill, read_some, segment
 from tests.support.pipeline_reports import pipeline_report, query_report, send_report
+from tests.support.share_members import share_member
 
 from tidemill import Message, Timeline
 from tidemill.client.kafka import KafkaClient
@@ -55,6 +56,8 @@ EXAMPLES = {
     "GET /cluster/rebalance": "/cluster/rebalance",
     "GET /cluster/brokers/{broker}": "/cluster/brokers/0",
 }
+SHARE_GROUP = f"share {SCRIPT}"
+PATHS = {**EXAMPLES, "a share group": f"/groups/{segment(SHARE_GROUP)}"}
 CHORDS = {
     "o": "Overview",
     "t": "Topics",
@@ -88,7 +91,8 @@ def broker() -> Iterator[Broker]:
         with Timeline(running.grpc, ODD_TIMELINE) as opened:
             opened.create()
             opened.schedule([Message(SCRIPT.encode(), 4_000_000_000.0, SCRIPT, SCRIPT.encode())])
-        yield running
+        with share_member(running.bootstrap_servers, SHARE_GROUP, "orders", 5):
+            yield running
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +129,14 @@ def test_every_route_of_a_page_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("route", EXAMPLES)
+@pytest.mark.parametrize("route", PATHS)
 def test_a_page_is_accessible_fits_and_runs_no_foreign_script(
     page: "Page", broker: Broker, route: str, scheme: Literal["light", "dark"]
 ) -> None:
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": 1280, "height": 900})
     with requests_of(page) as asked:
-        answer = page.goto(EXAMPLES[route])
+        answer = page.goto(PATHS[route])
         assert answer is not None
         assert answer.status == 200
         assert violations(page) == []
@@ -159,7 +163,7 @@ def test_the_keyboard_reaches_every_page(page: "Page") -> None:
 
 def test_every_link_of_a_page_leads_to_a_page(page: "Page", broker: Broker) -> None:
     links: set[str] = set()
-    for path in EXAMPLES.values():
+    for path in PATHS.values():
         page.goto(path)
         links.update(page.evaluate(LINKS))
     own = sorted({each.split("#")[0].split("?")[0] for each in links if each.startswith(broker.http)})

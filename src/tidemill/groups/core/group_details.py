@@ -5,6 +5,7 @@ Topics are names here. A partition of a topic that is deleted has no name, and i
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 from tidemill.groups.core.assignors import choose_assignor
 from tidemill.groups.core.classic_group import CONSUMER_PROTOCOL, ClassicGroup, ClassicState
@@ -85,9 +86,17 @@ def topics_of(shard: Shard, group_id: str) -> set[str]:
     return found
 
 
-def readers_of(shard: Shard, topic: str) -> list[str]:
-    """Return the ids of the groups that read or have read a topic."""
-    return [group_id for group_id in shard.group_ids() if topic in topics_of(shard, group_id)]
+def readers_of(shard: Shard, topic: str, topic_id: UUID | None = None) -> list[str]:
+    """Return the ids of the groups that read or have read a topic. Share groups without members know its id only."""
+    return [
+        group_id
+        for group_id in shard.group_ids()
+        if topic in topics_of(shard, group_id) or _shares(shard.groups.get(group_id), topic_id)
+    ]
+
+
+def _shares(group: Group | None, topic_id: UUID | None) -> bool:
+    return isinstance(group, ShareGroup) and any(each == topic_id for each, _ in group.shared)
 
 
 def details_of(shard: Shard, group_id: str, name_of: NameOf) -> GroupDetails:

@@ -43,7 +43,7 @@ class GroupRow(Document, frozen=True, kw_only=True):
 
     group: str
     type: str
-    """`classic` or `consumer` (KIP-848)."""
+    """`classic`, `consumer` (KIP-848) or `share` (KIP-932)."""
     state: str
     """Kafka's spelling, for example `Stable`."""
     protocol: str
@@ -189,6 +189,52 @@ class GroupPartitionRow(Document, frozen=True, kw_only=True):
     host: str | None
 
 
+class SharePartitionRow(Document, frozen=True, kw_only=True):
+    """One partition of a share group. The records by state are known while members fetch from it."""
+
+    topic: str
+    partition: int
+    members: int = 0
+    """Members that fetch from it."""
+    start: int | None = None
+    """The first offset that is not done; null before the first fetch."""
+    end: int | None = None
+    lag: int | None = None
+    """Records that are not done."""
+    acquired: int | None = None
+    """Records that a member has a lock of."""
+    available: int | None = None
+    """Records that were delivered, and are delivered again next."""
+    waiting: int | None = None
+    """Records that wait for their retry."""
+    oldest_lock_s: float | None = None
+
+
+class SharePositionsQuestion(Document, frozen=True, kw_only=True):
+    """The share group whose positions one broker asks another for."""
+
+    group: str
+
+
+class SharePositionsPart(Document, frozen=True, kw_only=True):
+    """The positions that one broker knows."""
+
+    rows: list[SharePartitionRow]
+
+
+class ShareLagsQuestion(Document, frozen=True, kw_only=True):
+    """The share groups whose lag one broker asks another for: in one topic, or in all of them."""
+
+    groups: list[str]
+    topic: str
+
+
+class ShareLagsPart(Document, frozen=True, kw_only=True):
+    """The lag of share groups that one broker counts."""
+
+    lags: dict[str, int]
+
+
 class GroupDescription(Document, frozen=True, kw_only=True):
     """One group: its state, a page of its members and a page of its partitions."""
 
@@ -215,6 +261,8 @@ class GroupDescription(Document, frozen=True, kw_only=True):
     topics: list[str]
     hidden_topics: int
     """Topics that the client may not describe; their partitions are left out."""
+    shared: list[SharePartitionRow] = msgspec.field(default_factory=list)
+    """The partitions of a share group, which commits no offsets; `partitions` is empty then."""
 
 
 class ToEarliest(Input, frozen=True, kw_only=True, tag_field="to", tag="earliest"):

@@ -5,6 +5,7 @@ The Kafka server makes the changes, for the client. A preview runs the same func
 
 import base64
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -40,6 +41,7 @@ from tidemill.servers.http.api.api_call import ApiCall
 from tidemill.servers.http.api.api_context import ApiContext, ApiHandler
 from tidemill.servers.http.api.api_problem import ApiProblem
 from tidemill.servers.http.api.group_description import describe_group
+from tidemill.servers.http.api.share_positions import SHARE
 from tidemill.wire.http.groups import (
     PARTITIONS_MAX,
     ByDuration,
@@ -301,6 +303,7 @@ def _shown_key(key: bytes | memoryview | None) -> tuple[str | None, bool]:
 async def delete_offsets(context: ApiContext, call: ApiCall[None, None]) -> DeletedOffsets:
     """Delete the committed offsets of a topic that no member of the group reads."""
     group, topic = call.name(), call.name("topic")
+    await _check_offsets(context, call.rights, group)
 
     def work(client: KafkaClient) -> list[int]:
         partitions = sorted(place.partition for place in client.group_offsets(group) if place.topic == topic)
@@ -315,6 +318,7 @@ async def delete_offsets(context: ApiContext, call: ApiCall[None, None]) -> Dele
 async def remove_member(context: ApiContext, call: ApiCall[None, None]) -> None:
     """Remove a member. A consumer that still runs joins again."""
     group, member_id = call.name(), call.name("member")
+    await _check_offsets(context, call.rights, group)
     try:
         await context.as_client(call.rights, lambda client: client.remove_member(group, member_id, REMOVED_BY_ADMIN))
     except UnknownMemberId:
@@ -334,10 +338,27 @@ async def _refusal(context: ApiContext, rights: ClientRights, group: str) -> str
         found = await describe_group(context, rights, group, GroupDescriptionQuery(rows=1))
     except GroupIdNotFound:
         return None
+    if found.type == SHARE:
+        return _no_offsets(group)
     if not found.member_count:
         return None
     count = f"it has {found.member_count} member{'s' if found.member_count > 1 else ''}"
     return _stop_members(group, count)
+
+
+async def _check_offsets(context: ApiContext, rights: ClientRights, group: str) -> None:
+    """Reject a change of a share group that only other groups know."""
+    with suppress(GroupIdNotFound):
+        found = await describe_group(context, rights, group, GroupDescriptionQuery(rows=1))
+        if found.type == SHARE:
+            raise ApiProblem(409, _no_offsets(group))
+
+
+def _no_offsets(group: str) -> str:
+    return (
+        f"{group} is a share group: it commits no offsets, and its members leave by themselves; move it, without "
+        "members, with: tidemill share reset-offsets"
+    )
 
 
 def _stop_members(group: str, why: str) -> str:

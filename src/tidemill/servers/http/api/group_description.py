@@ -1,5 +1,6 @@
 """One group: its coordinator makes the description, with a page of the members and one of the partitions."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from tidemill.servers.http.api.api_problem import ApiProblem
 from tidemill.servers.http.api.broker_parts import PartKind
 from tidemill.servers.http.api.group_parts import UNKNOWN_LAG, describes_topics
 from tidemill.servers.http.api.paging import rows_of
+from tidemill.servers.http.api.share_positions import SHARE, with_positions
 from tidemill.servers.http.core.group_states import explanation_of
 from tidemill.servers.http.core.group_totals import totals_of
 from tidemill.wire.http.groups import (
@@ -26,6 +28,7 @@ from tidemill.wire.http.groups import (
     GroupMemberRow,
     GroupPartitionRow,
     GroupQuestion,
+    SharePartitionRow,
 )
 
 
@@ -39,22 +42,24 @@ async def describe_group(
         if context.broker.view.topic(GROUP_OFFSETS) is None:
             raise GroupIdNotFound(f"group {group} does not exist; see /groups")
         raise ApiProblem(503, f"group {group} has no coordinator at the moment; try again")
-    return await context.parts.at(coordinator, GROUP, rights, GroupQuestion(group=group, asked=asked))
+    found = await context.parts.at(coordinator, GROUP, rights, GroupQuestion(group=group, asked=asked))
+    return found if found.type != SHARE else await with_positions(context, rights, found, asked)
 
 
 async def _group_here(broker: BrokerNode, rights: ClientRights, question: GroupQuestion) -> GroupDescription:
     rights.check(Operation.DESCRIBE, ResourceType.GROUP, question.group)
     details = broker.groups.details(question.group, broker.view.topic_name)
+    shared = _shared(broker, details)
     owners = {
         TopicPartition(topic, index): member
-        for member in details.members
+        for member in (details.members if details.summary.kind != SHARE else ())
         for topic, indexes in member.assigned.items()
         for index in indexes
     }
     notes = {place for place, each in details.offsets.items() if is_note(question.group, each.metadata)}
     lags = await broker.group_lag.of_group(question.group, (owners.keys() - details.offsets.keys()) | notes)
     describes = describes_topics(rights)
-    topics = {place.topic for place in (*details.offsets, *owners)}
+    topics = {place.topic for place in (*details.offsets, *owners, *shared)}
     topics.update(topic for member in details.members for topic in member.topics)
     rows = _partitions(details, owners, lags, describes)
     totals = totals_of(question.group, rows)
@@ -88,7 +93,28 @@ async def _group_here(broker: BrokerNode, rights: ClientRights, question: GroupQ
         partition_count=len(found),
         topics=visible,
         hidden_topics=len(topics) - len(visible),
+        shared=[
+            SharePartitionRow(topic=place.topic, partition=place.partition, members=count)
+            for place, count in shared.items()
+            if describes(place.topic)
+        ],
     )
+
+
+def _shared(broker: BrokerNode, details: GroupDetails) -> dict[TopicPartition, int]:
+    """The partitions of a share group, with the number of members that fetch from each."""
+    if details.summary.kind != SHARE:
+        return {}
+    assigned = Counter(
+        TopicPartition(topic, index)
+        for member in details.members
+        for topic, indexes in member.assigned.items()
+        for index in indexes
+    )
+    partitions = broker.groups.shared_partitions(details.summary.group_id)
+    names = {topic_id: broker.view.topic_name(topic_id) for topic_id, _ in partitions}
+    places = [TopicPartition(name, index) for topic_id, index in partitions if (name := names[topic_id]) is not None]
+    return {place: assigned[place] for place in sorted(places)}
 
 
 def _partitions(

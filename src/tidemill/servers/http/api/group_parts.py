@@ -6,6 +6,7 @@ DESCRIBE are left out, and their lag is not counted.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from heapq import nsmallest
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from tidemill.broker.group_lag import KnownLags
 from tidemill.broker.loop_turns import LoopTurns
 from tidemill.groups.core.group_details import GroupSummary
 from tidemill.groups.core.lag import TopicLag
-from tidemill.model.errors import CoordinatorLoadInProgress
+from tidemill.model.errors import CoordinatorLoadInProgress, GroupIdNotFound
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.http.api.broker_parts import PartKind
@@ -100,7 +101,7 @@ async def _key(
         records = lags.get(group.group_id, _NO_TOTAL).records
         return UNKNOWN_LAG if records is None else records
     if sort == "topics":
-        return len(broker.groups.topics_of(group.group_id))
+        return len(_topics(broker, group))
     if sort == "members":
         return group.members
     return {"type": group.kind, "state": str(group.state), "protocol": group.protocol_type}.get(
@@ -118,7 +119,7 @@ def _first(chosen: list[GroupSummary], asked: GroupsQuestion, key: Callable[[Gro
 def _row(
     broker: BrokerNode, group: GroupSummary, lags: dict[str, GroupTotal], describes: Callable[[str], bool]
 ) -> GroupRow:
-    topics = sorted(topic for topic in broker.groups.topics_of(group.group_id) if describes(topic))
+    topics = sorted(topic for topic in _topics(broker, group) if describes(topic))
     total = lags.get(group.group_id, _NO_TOTAL)
     return GroupRow(
         group=group.group_id,
@@ -135,13 +136,24 @@ def _row(
     )
 
 
+def _topics(broker: BrokerNode, group: GroupSummary) -> set[str]:
+    """The topics that a group reads or has read; a share group without members has only the state of partitions."""
+    found = broker.groups.topics_of(group.group_id)
+    with suppress(GroupIdNotFound):
+        topic_ids = {topic_id for topic_id, _ in broker.groups.shared_partitions(group.group_id)}
+        found.update(name for topic_id in topic_ids if (name := broker.view.topic_name(topic_id)) is not None)
+    return found
+
+
 async def _topic_groups_here(broker: BrokerNode, rights: ClientRights, asked: TopicGroupsQuestion) -> TopicGroupsPart:
     if not describes_topics(rights)(asked.topic):
         return TopicGroupsPart(groups=[], total=0)
     turns = LoopTurns()
     known = await broker.group_lag.all(LAG_WAIT_S)
     try:
-        readers = [each async for some in turns.over(broker.groups.readers_of(asked.topic)) for each in some]
+        topic = broker.view.topic(asked.topic)
+        found_in = broker.groups.readers_of(asked.topic, None if topic is None else topic.topic_id)
+        readers = [each async for some in turns.over(found_in) for each in some]
     except CoordinatorLoadInProgress:
         readers = []
     found = await visible_groups(broker, rights, turns, [each for each in readers if asked.search in each])

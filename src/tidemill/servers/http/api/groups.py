@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from tidemill.security.client_rights import ClientRights
 from tidemill.servers.http.api import group_changes
@@ -13,6 +15,7 @@ from tidemill.servers.http.api.group_description import GROUP, describe_group
 from tidemill.servers.http.api.group_lag_history import LAG_HISTORY, show_lag
 from tidemill.servers.http.api.group_parts import GROUPS, TOPIC_GROUPS, UNKNOWN_LAG, largest
 from tidemill.servers.http.api.paging import rows_of
+from tidemill.servers.http.api.share_positions import SHARE, SHARE_LAGS, SHARE_POSITIONS, share_lags
 from tidemill.wire.http.groups import (
     GroupDescription,
     GroupDescriptionQuery,
@@ -20,9 +23,12 @@ from tidemill.wire.http.groups import (
     GroupQuery,
     GroupRow,
     GroupsQuestion,
+    TopicGroupRow,
     TopicGroups,
     TopicGroupsQuestion,
 )
+
+R = TypeVar("R", GroupRow, TopicGroupRow)
 
 
 async def list_groups(context: ApiContext, call: ApiCall[GroupQuery, None]) -> GroupPage:
@@ -39,9 +45,10 @@ async def list_groups(context: ApiContext, call: ApiCall[GroupQuery, None]) -> G
     gathered = await context.parts.gather(GROUPS, call.rights, asked)
     parts = gathered.parts.values()
     states = sum((Counter(part.states) for part in parts), Counter[str]())
+    rows = await _with_share_lags(context, call.rights, [row for part in parts for row in part.groups])
     loading = [node_id for node_id, part in gathered.parts.items() if part.is_loading]
     return GroupPage(
-        groups=rows_of([row for part in parts for row in part.groups], query, _sort_key(query.sort)),
+        groups=rows_of(rows, query, _sort_key(query.sort)),
         total=sum(part.total for part in parts),
         states=dict(sorted(states.items())),
         unreachable_brokers=sorted([*gathered.unreachable, *loading]),
@@ -57,11 +64,18 @@ async def topic_groups(context: ApiContext, rights: ClientRights, topic: str, se
     """The groups that read or have read a topic, with their lag in it; the largest lag first."""
     gathered = await context.parts.gather(TOPIC_GROUPS, rights, TopicGroupsQuestion(topic=topic, search=search))
     parts = gathered.parts.values()
+    rows = await _with_share_lags(context, rights, [row for part in parts for row in part.groups], topic)
     return TopicGroups(
-        groups=largest(row for part in parts for row in part.groups),
+        groups=largest(rows),
         total=sum(part.total for part in parts),
         unreachable_brokers=gathered.unreachable,
     )
+
+
+async def _with_share_lags(context: ApiContext, rights: ClientRights, rows: list[R], topic: str = "") -> list[R]:
+    """Fill in the lag of share groups, which their coordinators do not know."""
+    lags = await share_lags(context, rights, {row.group for row in rows if row.type == SHARE}, topic)
+    return [replace(row, lag=lags.get(row.group)) if row.type == SHARE else row for row in rows]
 
 
 def _sort_key(column: str) -> Any:
@@ -79,4 +93,4 @@ HANDLERS: dict[str, ApiHandler] = {
     "GET /api/v1/groups/{name}/lag": show_lag,
     **group_changes.HANDLERS,
 }
-PARTS: Sequence[PartKind[Any, Any]] = (GROUPS, TOPIC_GROUPS, GROUP, LAG_HISTORY)
+PARTS: Sequence[PartKind[Any, Any]] = (GROUPS, TOPIC_GROUPS, GROUP, LAG_HISTORY, SHARE_POSITIONS, SHARE_LAGS)

@@ -8,6 +8,7 @@ EXPLANATIONS = {
     ),
     ("classic", "CompletingRebalance"): "All members have joined, and wait for the assignment of their leader.",
     ("consumer", "Stable"): "Each member has its partitions and reads them.",
+    ("share", "Stable"): "The members fetch records, and each record goes to one of them.",
     ("consumer", "Assigning"): "The broker computes a new assignment.",
     ("consumer", "Reconciling"): (
         "Members give up partitions that others get. The others continue to read. If this takes long, a member does "
@@ -17,6 +18,10 @@ EXPLANATIONS = {
 EMPTY = (
     "The group has no members. Its committed offsets are kept until offsets.retention.minutes are over; a consumer "
     "that joins continues there. You can reset its offsets now."
+)
+EMPTY_SHARE = (
+    "The group has no members. What it has done is kept until the group is deleted; a consumer that joins continues "
+    "there. tidemill share reset-offsets moves it."
 )
 NEVER_COMMITTED = "The group has no members and no committed offsets. It is deleted when its retention is over."
 OFFSETS_ONLY = (
@@ -31,6 +36,8 @@ DEAD = "The group does not exist any more, or its coordinator has just changed."
 
 def explanation_of(kind: str, state: str, *, protocol: str, has_offsets: bool, has_notes: bool = False) -> str:
     """What the state of a group means."""
+    if kind == "share" and state == "Empty":
+        return EMPTY_SHARE
     if state == "Empty":
         if has_notes:
             return NOTES
