@@ -121,6 +121,9 @@ def test_a_schedule_is_listed_moved_and_cancelled_by_records(broker: Broker) -> 
         ("Nats-Schedule", "@at {at}"),
         ("Nats-Schedule", "@every 1s"),
         ("Nats-Schedule", "* * * * * *"),
+        ("DELAY", "900ms"),
+        ("AT", "{at}"),
+        ("SCHEDULE", "* * * * * *"),
     ],
 )
 def test_headers_of_other_systems_work_where_a_topic_accepts_them(broker: Broker, alias: str, value: str) -> None:

@@ -223,7 +223,10 @@ SETTINGS: dict[str, Setting] = {
             SettingKind.LIST,
             "none",
             "Headers of other systems that give a record its delivery time.",
-            choices=("none", "__STARTDELIVERTIME", "__kafka_delay_timestamp", "x-delay", "Nats-Schedule"),
+            choices=(
+                *("none", "__STARTDELIVERTIME", "__kafka_delay_timestamp", "x-delay", "Nats-Schedule"),
+                *("DELAY", "AT", "SCHEDULE"),
+            ),
         ),
         Setting(
             SPREAD,

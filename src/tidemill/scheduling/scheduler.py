@@ -230,7 +230,7 @@ class Scheduler:
         header = check_produced(batch, version=version)
         check_opened(header, partition.settings)
         aliases = accepted_aliases(partition.settings.tidemill_schedule_aliases)
-        make_plan = partial(split_batch, batch, header, partition.index, self._counted_ms(), aliases)
+        make_plan = partial(split_batch, batch, header, partition.index, self._counted_ms(), aliases, partition.topic)
         if header.transactional:  # its plan rejects records that cannot be in a transaction
             return await partition.leader.append(
                 batch, acks=acks, request_version=version, timeout_s=timeout_s, inspect=make_plan, verify=verify

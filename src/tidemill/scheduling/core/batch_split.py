@@ -95,18 +95,24 @@ class _BatchSource(NamedTuple):
     partition: int
     now_ms: int | None
     aliases: Collection[str]
+    topic: str
 
 
 def split_batch(
-    batch: Buffer, header: BatchHeader, partition: int, now_ms: int | None, aliases: Collection[str] = ()
+    batch: Buffer,
+    header: BatchHeader,
+    partition: int,
+    now_ms: int | None,
+    aliases: Collection[str] = (),
+    topic: str = "",
 ) -> BatchSplit | None:
     """Split a batch that was checked; None when all of it is stored as usual.
 
     `now_ms` is None while the clock is in doubt and no delay can be counted from it. `aliases` are the headers of other
-    systems that the topic accepts.
+    systems that `topic` accepts.
     """
     plan = BatchSplit([], [], set(), [], [])
-    source = _BatchSource(header, partition, now_ms, aliases)
+    source = _BatchSource(header, partition, now_ms, aliases, topic)
     try:
         for at, record in enumerate(read_records(batch)):
             if is_special((name for name, _ in record.headers), aliases):
@@ -150,7 +156,7 @@ def delivered_mark(record: Record) -> bytes | None:
 
 
 def _add(plan: BatchSplit, at: int, record: Record, source: _BatchSource) -> None:
-    headers = own_headers(record.headers, source.aliases)
+    headers = own_headers(record.headers, source.aliases, source.topic)
     if CANCEL in headers:
         _cancel(plan, _id(headers, CANCEL))
         return

@@ -41,6 +41,11 @@ ALIASES = {
     "x-delay": DELAY_MS,
 }
 """Headers of RocketMQ, of the discussion of KIP-1277, and of RabbitMQ whose values mean the same as ours."""
+AT, DELAY, SCHEDULE = "AT", "DELAY", "SCHEDULE"
+"""Headers of schedulers next to Kafka, which read a topic of waiting records and write to `DESTINATION_TOPIC`."""
+DESTINATION_TOPIC = "DESTINATION_TOPIC"
+TEXT_ALIASES = frozenset({NATS_SCHEDULE, AT, DELAY, SCHEDULE})
+"""Headers of other systems whose values have forms of their own."""
 
 DUE_MS_MAX = 253_402_300_799_999
 DIGITS_MAX = 18
@@ -73,7 +78,7 @@ def is_special(names: Iterable[str], aliases: Collection[str]) -> bool:
     return any(name in SPECIAL or name in aliases for name in names)
 
 
-def own_headers(headers: Iterable[tuple[str, bytes | None]], aliases: Collection[str]) -> Headers:
+def own_headers(headers: Iterable[tuple[str, bytes | None]], aliases: Collection[str], topic: str) -> Headers:
     """The headers by name, with those of other systems that the topic accepts under our names."""
     own = dict(headers)
     if not aliases or not SPECIAL.isdisjoint(own):
@@ -83,6 +88,8 @@ def own_headers(headers: Iterable[tuple[str, bytes | None]], aliases: Collection
             continue
         if name == NATS_SCHEDULE:
             own |= _of_nats(own)
+        elif name in TEXT_ALIASES:
+            own |= _of_scheduler(own, name, topic)
         else:
             own[ALIASES[name]] = own[name]
     return own
@@ -147,25 +154,40 @@ def _of_nats(headers: Headers) -> Headers:
     text = _text(headers, NATS_SCHEDULE)
     kind, _, value = text.partition(" ")
     if kind == "@at":
-        return {DELIVER_AT: b"%d" % _instant_ms(value)}
+        return {DELIVER_AT: b"%d" % _instant_ms(value, f"{NATS_SCHEDULE} has no time like @at")}
     if kind == "@every":
-        return {EVERY_MS: b"%d" % _duration_ms(value)}
+        return {EVERY_MS: b"%d" % _duration_ms(value, f"{NATS_SCHEDULE} has no duration like @every")}
     zone = {ZONE: headers[NATS_ZONE]} if NATS_ZONE in headers else {}
     return {CRON: text.encode(), **zone}
 
 
-def _instant_ms(text: str) -> int:
+def _of_scheduler(headers: Headers, name: str, topic: str) -> Headers:
+    """A delay, a time or a cron expression. The record waits in its destination, so it cannot name another topic."""
+    destination = _text(headers, DESTINATION_TOPIC) or topic
+    if destination != topic:
+        raise WrongHeader(f"the header {DESTINATION_TOPIC} names {destination!r}; send the record to that topic")
+    text = _text(headers, name)
+    if name == SCHEDULE:
+        return {CRON: text.encode()}
+    if text.isascii() and text.isdigit():
+        return {DELIVER_AT if name == AT else DELAY_MS: text.encode()}
+    if name == AT:
+        return {DELIVER_AT: b"%d" % _instant_ms(text, f"{AT} has no time like 1800000000000 or")}
+    return {DELAY_MS: b"%d" % _duration_ms(text, f"{DELAY} has no delay like 5000 or")}
+
+
+def _instant_ms(text: str, problem: str) -> int:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
         instant = None
     if instant is None or instant.tzinfo is None or instant.year < 1970:
-        raise WrongHeader(f"the header {NATS_SCHEDULE} has no time like @at 2026-12-24T18:00:00Z")
+        raise WrongHeader(f"the header {problem} 2026-12-24T18:00:00Z")
     return max(0, round(instant.astimezone(UTC).timestamp() * 1_000))
 
 
-def _duration_ms(text: str) -> int:
+def _duration_ms(text: str, problem: str) -> int:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise WrongHeader(f"the header {NATS_SCHEDULE} has no duration like @every 1h30m")
+        raise WrongHeader(f"the header {problem} 1h30m")
     return round(sum(float(number) * _UNITS_MS[unit] for number, unit in parts))

@@ -16,6 +16,7 @@ from tidemill.scheduling.core.delivery_headers import (
     ALIASES,
     NATS_SCHEDULE,
     SPECIAL,
+    TEXT_ALIASES,
     TEXT_BYTES_MAX,
     accepted_aliases,
 )
@@ -23,14 +24,14 @@ from tidemill.timelines.core.recurrence import MissedPolicy, Recurrence, recurre
 
 NOW_MS = 1_800_000_000_000  # 2027-01-15T08:00Z
 HOUR_MS = 3_600_000
-ALL = frozenset({*ALIASES, NATS_SCHEDULE})
+ALL = frozenset({*ALIASES, *TEXT_ALIASES})
 Given = dict[str, str]
 
 
 def split(*records: Given, now_ms: int | None = NOW_MS, aliases: Collection[str] = ()) -> BatchSplit | None:
     new = [NewRecord(b"k", b"v", tuple((name, text.encode()) for name, text in one.items()), NOW_MS) for one in records]
     batch = build_batch(new)
-    return split_batch(batch, read_header(batch), 3, now_ms, aliases)
+    return split_batch(batch, read_header(batch), 3, now_ms, aliases, "meals")
 
 
 def planned(*records: Given, aliases: Collection[str] = ()) -> BatchSplit:
@@ -128,6 +129,11 @@ def test_records_that_recur_are_limited(monkeypatch: pytest.MonkeyPatch) -> None
         ("Nats-Schedule", "@every 1h30m", NOW_MS + 90 * 60_000),
         ("Nats-Schedule", "@hourly", NOW_MS + HOUR_MS),
         ("Nats-Schedule", "0 30 9 * * *", NOW_MS + 90 * 60_000),
+        ("DELAY", "1500", NOW_MS + 1_500),
+        ("DELAY", "1m1s", NOW_MS + 61_000),
+        ("AT", str(NOW_MS + 5), NOW_MS + 5),
+        ("AT", "2027-01-15T11:00:00+02:00", NOW_MS + HOUR_MS),
+        ("SCHEDULE", "0 10 * * *", NOW_MS + 2 * HOUR_MS),
     ],
 )
 def test_headers_of_other_systems_count_where_they_are_accepted(name: str, value: str, due_ms: int) -> None:
@@ -135,7 +141,17 @@ def test_headers_of_other_systems_count_where_they_are_accepted(name: str, value
     assert split({name: value}, aliases=ALL - {name}) is None
     (waiting,) = planned({name: value}, aliases={name}).waiting
     assert waiting.due_ms == due_ms
-    assert bool(waiting.rule) == (name == "Nats-Schedule" and not value.startswith("@at"))
+    recurs = name == "SCHEDULE" or (name == "Nats-Schedule" and not value.startswith("@at"))
+    assert bool(waiting.rule) == recurs
+
+
+@pytest.mark.parametrize("name", ["DELAY", "AT"])
+def test_a_destination_is_the_topic_itself(name: str) -> None:
+    (waiting,) = planned({name: "5", "DESTINATION_TOPIC": "meals"}, aliases=ALL).waiting
+    assert waiting.due_ms == (5 if name == "AT" else NOW_MS + 5)
+    with pytest.raises(InvalidRecord, match="DESTINATION_TOPIC names 'parcels'; send the record to that topic"):
+        split({name: "5", "DESTINATION_TOPIC": "parcels"}, aliases=ALL)
+    assert split({"DESTINATION_TOPIC": "parcels"}, aliases=ALL) is None
 
 
 def test_our_own_headers_win_over_those_of_other_systems() -> None:
@@ -165,6 +181,13 @@ def test_a_zone_of_nats_belongs_to_a_cron_expression() -> None:
         ("Nats-Schedule", "@every 1ms"),
         ("Nats-Schedule", "@reboot"),
         ("Nats-Schedule", ""),
+        ("DELAY", "-5"),
+        ("DELAY", ""),
+        ("DELAY", "9" * 19),
+        ("AT", "2027-01-15T09:00:00"),
+        ("AT", "²"),
+        ("SCHEDULE", "61 9 * * *"),
+        ("SCHEDULE", ""),
     ],
 )
 def test_wrong_values_of_other_systems_are_refused(name: str, value: str) -> None:
