@@ -19,7 +19,7 @@ USED_NAMES = frozenset(
         *("api", "error", "follower", "generation", "group", "job", "kind", "le", "op", "operation", "partition"),
         *("direction", "filter", "implementation", "major", "minor", "partner", "patchlevel", "python", "query"),
         *("quantile", "quota", "reason", "server", "sink", "state", "target", "task", "timeline", "topic", "type"),
-        *("pipeline", "store", "version", "instance", "within", "level", "result", "broker"),
+        *("pipeline", "store", "version", "instance", "within", "level", "result", "broker", "attempt"),
     }
 )
 """Names of labels that metrics have, or that Prometheus adds (`job`, `instance`)."""
