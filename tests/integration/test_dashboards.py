@@ -20,6 +20,7 @@ from tests.support.doc_pages import ROOT
 from tests.support.exposition import TARGET_LABELS, exposition_of
 from tests.support.pipeline_reports import has_sent, pipeline_report
 from tests.support.prometheus import check_rule_tests, promtool, running_prometheus
+from tests.support.share_members import share_member
 from tests.support.waiting import eventually
 
 from tidemill import Message, Timeline, TimelineError
@@ -32,7 +33,7 @@ from tidemill.client.kafka import KafkaClient
 from tidemill.client.parallel.stats import Stats, StatsCollector
 from tidemill.testing import Broker
 
-TOPIC, GROUP, TIMELINE = "orders", "mailer", "reminders"
+TOPIC, GROUP, SHARE_GROUP, TIMELINE = "orders", "mailer", "packers", "reminders"
 NAME = re.compile(r"\b(?:tidemill|process)_\w+")
 SELECTION = re.compile(r"\b((?:tidemill|process)_\w+)\{([^}]*)\}")
 LABEL_NAME = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
@@ -93,9 +94,11 @@ class Scraped(NamedTuple):
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Scraped]:
     """The metrics of two brokers, because one broker alone has no replicas."""
-    with running_brokers(2, racks=False, grpc="127.0.0.1:0", http="127.0.0.1:0") as brokers:
+    with ExitStack() as opened:
+        brokers = opened.enter_context(running_brokers(2, racks=False, grpc="127.0.0.1:0", http="127.0.0.1:0"))
         servers = brokers.servers[1]
         use(brokers.bootstrap, str(servers["grpc"]))
+        opened.enter_context(share_member(brokers.bootstrap, SHARE_GROUP, TOPIC, 5))
         addresses = [str(each["http"]) for each in brokers.servers.values()]
         # Both are counted again only some seconds after the scrape before.
         counted = {"tidemill_group_lag_seconds", "tidemill_scheduled_records_waiting"}
@@ -244,6 +247,10 @@ REQUESTS = 'tidemill_requests_total{cluster="c",instance="b:1",server="kafka",ap
 ERRORS = 'tidemill_request_errors_total{cluster="c",instance="b:1",server="kafka",api="Produce",error="E"}'
 LAG = 'tidemill_group_lag_{}{{cluster="c",instance="b:1",group="g",topic="t"}}'
 LEDGER_LAG = LAG.replace('"g"', '"tidemill-query"')
+SHARED = 'cluster="c",instance="b:1",group="g"'
+SHARE_LAG = f'tidemill_share_lag_records{{{SHARED},topic="t"}}'
+MEMBERS = f"tidemill_group_members{{{SHARED}}}"
+SHARE_RESULT = f'tidemill_share_delivery_results_total{{{SHARED},topic="t",result="%s"}}'
 CASES = {
     "TidemillBrokerDown": Case(
         {'up{job="tidemill",instance="b:1"}': "0x40"}, {'up{job="tidemill",instance="b:1"}': "1x40"}
@@ -283,6 +290,13 @@ CASES = {
             LEDGER_LAG.format("records"): "7x40",
             LEDGER_LAG.format("seconds"): "60+60x40",
         },
+    ),
+    "TidemillShareGroupWithoutMembers": Case(
+        {SHARE_LAG: "7x40", MEMBERS: "0x40"}, {SHARE_LAG: "7x40", MEMBERS: "1x40"}
+    ),
+    "TidemillShareLocksExpire": Case(
+        {SHARE_RESULT % "expired": "0+1x40", SHARE_RESULT % "accepted": "9x40"},
+        {SHARE_RESULT % "expired": "0+1x40", SHARE_RESULT % "accepted": "0+1x40"},
     ),
     "TidemillTimelineLate": histogram("tidemill_timeline_lateness_seconds", ("0.5", "5.0"), ',timeline="t"'),
     "TidemillTimelinesDegraded": gauge("tidemill_timelines_state", "1x40", "0x40", ',state="degraded"'),
@@ -395,13 +409,14 @@ def test_a_real_prometheus_scrapes_a_broker(tmp_path: Path) -> None:
     with ExitStack() as opened:
         broker = opened.enter_context(Broker())
         use(broker.bootstrap_servers, broker.grpc)
+        opened.enter_context(share_member(broker.bootstrap_servers, SHARE_GROUP, TOPIC, 5))
         for name, text in files([broker.http.removeprefix("http://")]).items():
             (tmp_path / name).write_text(text.replace("interval: 15s", "interval: 1s"))
         server = opened.enter_context(running_prometheus(tmp_path / "prometheus.yml", tmp_path / "data"))
         lag = eventually(lambda: server.query("tidemill:group_lag_records:sum"), "no rule has a value")
         assert [(each["metric"]["group"], each["metric"]["topic"]) for each in lag] == [(GROUP, TOPIC)]
         assert 0 < float(lag[0]["value"][1]) < 20
-        wanted = {"cluster": 15, "topic": 5, "groups": 5, "timelines": 5, "pipelines": 12}
+        wanted = {"cluster": 15, "topic": 5, "groups": 5, "shares": 7, "timelines": 5, "pipelines": 12}
         eventually(
             lambda: all(values_of(board, server.query) >= wanted.get(board.name, 0) for board in BOARDS),
             "panels without values",

@@ -49,13 +49,12 @@ def _of_positions(group: str, topic: str, positions: list[SharePosition]) -> Ite
     known = [lag for lag in lags if lag is not None]
     if known:
         yield Gauge("tidemill_share_lag_records", "Records that a share group has not done.", sum(known), labels)
-    if len(known) < len(lags):
-        yield Gauge(
-            "tidemill_share_lag_unknown_partitions",
-            "Partitions of a share group without a known lag: not begun, or without a replica at the coordinator.",
-            len(lags) - len(known),
-            labels,
-        )
+    yield Gauge(
+        "tidemill_share_lag_unknown_partitions",
+        "Partitions of a share group without a known lag: not begun, or without a replica at the coordinator.",
+        len(lags) - len(known),
+        labels,
+    )
     flights = [each.in_flight for each in positions if each.in_flight is not None]
     if not flights:
         return

@@ -243,6 +243,27 @@ ALERTS = (
         "tidemill group describe {{ $labels.group }} shows its members; a record may fail again and again.",
     ),
     Alert(
+        "TidemillShareGroupWithoutMembers",
+        "sum by (cluster, group, topic) (tidemill_share_lag_records) > 0"
+        " and on (cluster, group) sum by (cluster, group) (tidemill_group_members) == 0",
+        "15m",
+        "warning",
+        "Share group {{ $labels.group }} has no members, and {{ $value }} records of {{ $labels.topic }} wait",
+        "No consumer has been in the group for 15 minutes, so its records are not processed.",
+        "Start its consumers, or delete a group that is not needed: tidemill share delete {{ $labels.group }}.",
+    ),
+    Alert(
+        "TidemillShareLocksExpire",
+        'sum by (cluster, group, topic) (increase(tidemill_share_delivery_results_total{result="expired"}[15m])) > 0'
+        " unless sum by (cluster, group, topic) "
+        '(increase(tidemill_share_delivery_results_total{result="accepted"}[15m])) > 0',
+        "15m",
+        "warning",
+        "Share group {{ $labels.group }} accepts nothing from {{ $labels.topic }}, and its locks expire",
+        "Members take records and do not acknowledge them in time, so the records are delivered until their limit.",
+        "Look for consumers that hang, or set a longer lock: tidemill share configure {{ $labels.group }} --lock 5m.",
+    ),
+    Alert(
         "TidemillTimelineLate",
         "tidemill:timeline_lateness_seconds:p99_5m > 1",
         "10m",

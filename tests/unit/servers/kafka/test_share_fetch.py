@@ -169,4 +169,5 @@ async def test_metrics_show_records_lag_and_results(tmp_path: Path) -> None:
             ("tidemill_share_records", "available"): 2,
             ("tidemill_share_records", "waiting"): 0,
             ("tidemill_share_lag_records",): 24,
+            ("tidemill_share_lag_unknown_partitions",): 0,
         }
