@@ -7,8 +7,9 @@ If that broker has no replica of the partition, it comes from the leader.
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
-from tidemill.broker.share_positions import SharePosition, SharePositions
+from tidemill.broker.share_positions import SharePositions
 from tidemill.model.metrics import CounterReading, Gauge, MetricReading
+from tidemill.shares.core.share_position import SharePosition
 from tidemill.shares.counts import ATTEMPTS, CountsByPair, ShareCounts
 
 PAIRS_SHOWN_MAX = 500

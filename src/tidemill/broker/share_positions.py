@@ -4,34 +4,20 @@ The leader of a partition has the locks, while the group has members. The share 
 groups without members, but it knows the end only of partitions that it has a replica of.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 from tidemill.broker.cluster_view import ClusterView
 from tidemill.broker.loop_turns import LoopTurns
 from tidemill.broker.partitions import Partitions
 from tidemill.shares.coordinator import ShareCoordinator
 from tidemill.shares.core.durable_state import NO_START, DurableState, ShareKey
-from tidemill.shares.core.in_flight import InFlight, records_left
+from tidemill.shares.core.in_flight import records_left
+from tidemill.shares.core.share_position import SharePosition
 from tidemill.shares.live_partition import LiveSharePartition
 from tidemill.shares.partitions import SharePartitions
 
 POSITIONS_MAX = 20_000
 """The most share partitions of one view."""
-
-
-class SharePosition(NamedTuple):
-    """Where a group is in a partition. `in_flight` is known at the leader only; the end without a replica is not."""
-
-    group_id: str
-    topic: str
-    partition: int
-    start_offset: int | None
-    end_offset: int | None
-    lag: int | None
-    in_flight: InFlight | None
-    counts_lag: bool
-    """Whether the lag of this broker is the one that counts; a second broker may know it, too."""
 
 
 class SharePositions:
@@ -52,21 +38,26 @@ class SharePositions:
         self._coordinator_of = coordinator_of
 
     async def all(self, group_id: str | None = None) -> list[SharePosition]:
-        """The positions of all groups, or of one."""
-        found: list[SharePosition] = []
+        """The positions of all groups, or of one, in turns."""
+        return [each async for each in LoopTurns().over(self._each(group_id))]
+
+    def now(self) -> list[SharePosition]:
+        """The positions of all groups at this moment."""
+        return list(self._each(None))
+
+    def _each(self, group_id: str | None) -> Iterator[SharePosition]:
         stored = [each for each in self._coordinator.stored() if group_id in (None, each[0].group_id)]
-        keys, turns = {key for key, _ in stored}, LoopTurns()
-        async for key, state in turns.over(stored[:POSITIONS_MAX]):
+        keys = {key for key, _ in stored}
+        for key, state in stored[:POSITIONS_MAX]:
             topic = self._view.topic_name(key.topic_id)
             live = self._shares.current(key)
             if topic is not None:
-                found.append(self._of_state(key, topic, state) if live is None else _of_leader(live, topic, True))
-        async for live in turns.over(list(self._shares.opened())[:POSITIONS_MAX]):
+                yield self._of_state(key, topic, state) if live is None else _of_leader(live, topic, True)
+        for live in list(self._shares.opened())[:POSITIONS_MAX]:
             topic = self._view.topic_name(live.key.topic_id)
             is_wanted = group_id in (None, live.key.group_id) and live.key not in keys and live.is_current
             if topic is not None and is_wanted:
-                found.append(_of_leader(live, topic, not self._coordinator_has_replica(live.key, topic)))
-        return found
+                yield _of_leader(live, topic, not self._coordinator_has_replica(live.key, topic))
 
     def _of_state(self, key: ShareKey, topic: str, state: DurableState) -> SharePosition:
         replica = self._partitions.find(topic, key.partition)

@@ -58,9 +58,9 @@ def sql(
     """Query a running broker in SQL: records, groups, lag, timers.
 
     The tables are messages, partitions, consumer_groups, consumer_offsets, group_members, consumer_lag, group_activity,
-    topic_rates and timers; --tables lists their columns. The dialect is ClickHouse's. Only SELECT is allowed. A query
-    cannot change anything or read files or other machines, and its time, memory and rows are limited (tidemill.sql.*).
-    A user sees the topics, groups and timelines that its ACLs allow.
+    share_groups, topic_rates and timers; --tables lists their columns. The dialect is ClickHouse's. Only SELECT is
+    allowed. A query cannot change anything or read files or other machines, and its time, memory and rows are limited
+    (tidemill.sql.*). A user sees the topics, groups and timelines that its ACLs allow.
 
     Example: tidemill sql "SELECT topic, partition, count(), max(offset) FROM messages GROUP BY ALL"
 

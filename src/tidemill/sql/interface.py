@@ -7,6 +7,7 @@ from uuid import UUID
 from tidemill.cluster.core.image import Image, Topic
 from tidemill.cluster.core.registration import BrokerAddress
 from tidemill.groups.coordinator import GroupCoordinator
+from tidemill.shares.core.share_position import SharePosition
 from tidemill.sql.core.allowlist import Vocabulary
 from tidemill.sql.core.syntax_tree import Node
 from tidemill.sql.rows import ArrowRows
@@ -89,6 +90,13 @@ class ClusterState(Protocol):
         """The name of the topic with this id."""
 
 
+class KnownShares(Protocol):
+    """What this broker knows of share groups."""
+
+    def now(self) -> Sequence[SharePosition]:
+        """Where they are in each partition."""
+
+
 class BrokerState(Protocol):
     """The broker whose state is shown as tables."""
 
@@ -106,3 +114,7 @@ class BrokerState(Protocol):
     @property
     def partitions(self) -> OpenPartitions:
         """The partitions of this broker."""
+
+    @property
+    def share_positions(self) -> KnownShares:
+        """What it knows of share groups."""

@@ -13,6 +13,7 @@ from tidemill.model.errors import TidemillError
 from tidemill.model.offset_notes import is_note
 from tidemill.model.topics import TopicPartition
 from tidemill.records.unread import UnreadPosition
+from tidemill.shares.core.share_position import SharePosition
 from tidemill.sql.core.errors import SqlRefused
 from tidemill.sql.interface import BrokerState
 from tidemill.sql.peer_access import PeerAccess
@@ -75,6 +76,18 @@ _LAG = {
     "lag_seconds": pa.float64(),
     "commit_time": TIME,
 }
+_SHARES = {
+    "group_id": pa.string(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "start_offset": pa.int64(),
+    "end_offset": pa.int64(),
+    "lag": pa.int64(),
+    "acquired": pa.int64(),
+    "available": pa.int64(),
+    "waiting": pa.int64(),
+    "oldest_lock_seconds": pa.float64(),
+}
 _PARTITIONS = {
     "topic": pa.string(),
     "partition": pa.int32(),
@@ -101,7 +114,7 @@ _TIMERS = pa.schema(
 
 _COMMITTED = list(_OFFSETS)[:7]
 """The columns of an offset without its committer."""
-SHARED = frozenset({"partitions", "consumer_groups", "group_members", "consumer_offsets"})
+SHARED = frozenset({"partitions", "consumer_groups", "group_members", "consumer_offsets", "share_groups"})
 """Tables of which each broker of a cluster has a part."""
 
 
@@ -120,7 +133,8 @@ class StateTables:
             return StreamedRows(_TIMERS, partial(self._timers, self._timelines(visible)))
         if table == "consumer_lag":
             return TableRows(_table(_LAG, await self._lag(visible)))
-        return TableRows(await self._all(table, visible))
+        found = await self._all(table, visible)
+        return TableRows(best_known(found) if table == "share_groups" else found)
 
     def here(self, table: str, visible: VisibleRows) -> pa.Table:
         """Return this broker's part of one of the SHARED tables, with the rows that a client may see."""
@@ -128,6 +142,16 @@ class StateTables:
             places = [each for each in self._places() if visible.describes(each.topic)]
             found = [self._broker.partitions.find(*each) for each in places]
             return _table(_PARTITIONS, [self._partition(each) for each in found if each is not None and each.leads])
+        if table == "share_groups":
+            positions = self._broker.share_positions.now()
+            return _table(
+                _SHARES,
+                [
+                    _share(each)
+                    for each in positions
+                    if visible.describes_group(each.group_id) and visible.describes(each.topic)
+                ],
+            )
         overview = self._broker.groups.overview(self._broker.view.topic_name)
         if table == "group_members":
             now_ms = self._clock_ms()
@@ -260,6 +284,22 @@ async def _unread(partition: Partition, offset: int) -> UnreadAt:
 def _group(each: SeenGroup, node_id: int) -> Sequence[Any]:
     state_ms, rebalanced_ms = (None if at_ms == NEVER else at_ms for at_ms in (each.state_ms, each.rebalanced_ms))
     return (*each[:8], state_ms, rebalanced_ms, each.recent_rebalances, node_id)
+
+
+def _share(each: SharePosition) -> Sequence[Any]:
+    flight = each.in_flight
+    counts = (None,) * 4 if flight is None else (*flight[:3], flight.oldest_lock_ms / 1_000)
+    return (*each[:6], *counts)
+
+
+def best_known(found: pa.Table) -> pa.Table:
+    """One row for each partition of a share group: that of its leader, which knows most, if it has one."""
+    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in found.to_pylist():
+        place = tuple(list(row.values())[:3])
+        if place not in best or row["acquired"] is not None:
+            best[place] = row
+    return pa.Table.from_pylist(list(best.values()), schema=pa.schema(_SHARES))
 
 
 def _member(each: SeenMember, now_ms: int, visible: VisibleRows) -> Sequence[Any]:

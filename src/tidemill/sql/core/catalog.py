@@ -117,7 +117,7 @@ TABLES: dict[str, SqlTable] = {
             "Groups: state, generation, coordinator and rebalances.",
             (
                 _text("group_id", "Group."),
-                _text("kind", "Protocol of the members: classic or consumer (KIP-848)."),
+                _text("kind", "Kind of the group: classic, consumer (KIP-848) or share (KIP-932)."),
                 _text("state", "State: Stable, PreparingRebalance, Reconciling, Empty, ..."),
                 _number("generation_id", "Int32", "Generation or epoch; every rebalance increases it."),
                 _text("protocol_type", "Kind of the members: consumer, connect, ..."),
@@ -164,6 +164,24 @@ TABLES: dict[str, SqlTable] = {
                 _number("lag", "Int64", "Offsets from the first unread record on; 0 when nothing is left to read."),
                 _number("lag_seconds", "Float64", "Age of the oldest unread record; 0 without lag."),
                 _time("commit_time", "Time of the group's last commit here."),
+            ),
+        ),
+        SqlTable(
+            "share_groups",
+            "Share groups: what they have done of each partition, and their locks.",
+            (
+                _text("group_id", "Group."),
+                _text("topic", "Topic."),
+                _number("partition", "Int32", "Partition."),
+                TableColumn("start_offset", "Nullable(Int64)", "First offset that is not done; NULL: not begun."),
+                TableColumn("end_offset", "Nullable(Int64)", "End of the partition; NULL: not known."),
+                TableColumn("lag", "Nullable(Int64)", "Records that are not done; NULL: not known."),
+                TableColumn("acquired", "Nullable(Int64)", "Records that a member has a lock of; NULL: no members."),
+                TableColumn(
+                    "available", "Nullable(Int64)", "Records that were delivered and are delivered again next."
+                ),
+                TableColumn("waiting", "Nullable(Int64)", "Records that wait for their retry."),
+                TableColumn("oldest_lock_seconds", "Nullable(Float64)", "Age of the oldest lock; 0 without locks."),
             ),
         ),
         SqlTable(

@@ -4,7 +4,7 @@ A group is shown to clients that may DESCRIBE it, or the cluster, as ListGroups 
 DESCRIBE are left out, and their lag is not counted.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
@@ -75,10 +75,23 @@ async def totals(known: KnownLags, rights: ClientRights, turns: LoopTurns) -> di
     return {group: GroupTotal(lag.records, lag.seconds) for group, lag in found.items()}
 
 
+async def share_lags_here(
+    broker: BrokerNode, describes: Callable[[str], bool], topic: str = ""
+) -> defaultdict[str, int]:
+    """The lag of share groups that this broker counts, in topics that a client may describe, or in one of them."""
+    lags: defaultdict[str, int] = defaultdict(int)
+    for each in await broker.share_positions.all():
+        if each.counts_lag and each.lag is not None and topic in ("", each.topic) and describes(each.topic):
+            lags[each.group_id] += each.lag
+    return lags
+
+
 async def _groups_here(broker: BrokerNode, rights: ClientRights, asked: GroupsQuestion) -> GroupsPart:
     turns = LoopTurns()
     known = await broker.group_lag.all(LAG_WAIT_S)
     lags = await totals(known, rights, turns)
+    shares = await share_lags_here(broker, describes_topics(rights)) if asked.sort == "lag" else {}
+    lags |= {group: GroupTotal(lag, None) for group, lag in shares.items()}
     try:
         visible = await visible_groups(broker, rights, turns, broker.groups.group_ids())
     except CoordinatorLoadInProgress:

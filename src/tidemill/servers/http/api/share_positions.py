@@ -7,14 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.broker.broker import BrokerNode
-from tidemill.broker.share_positions import SharePosition
 from tidemill.model.topics import TopicPartition
 from tidemill.security.client_rights import ClientRights
 from tidemill.security.core.resources import CLUSTER_NAME, Operation, ResourceType
 from tidemill.servers.http.api.api_context import ApiContext
 from tidemill.servers.http.api.broker_parts import PartKind
-from tidemill.servers.http.api.group_parts import UNKNOWN_LAG, describes_topics
+from tidemill.servers.http.api.group_parts import UNKNOWN_LAG, describes_topics, share_lags_here
 from tidemill.servers.http.api.paging import rows_of
+from tidemill.shares.core.share_position import SharePosition
 from tidemill.wire.http.groups import (
     GroupDescription,
     GroupDescriptionQuery,
@@ -105,15 +105,10 @@ def _row(position: SharePosition) -> SharePartitionRow:
 
 
 async def _lags_here(broker: BrokerNode, rights: ClientRights, asked: ShareLagsQuestion) -> ShareLagsPart:
-    describes, wanted = describes_topics(rights), set(asked.groups)
     sees_all = rights.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    visible = {each for each in wanted if sees_all or rights.allows(Operation.DESCRIBE, ResourceType.GROUP, each)}
-    lags: defaultdict[str, int] = defaultdict(int)
-    for each in await broker.share_positions.all():
-        is_asked = each.group_id in visible and asked.topic in ("", each.topic)
-        if is_asked and each.counts_lag and each.lag is not None and describes(each.topic):
-            lags[each.group_id] += each.lag
-    return ShareLagsPart(lags=dict(lags))
+    visible = {each for each in asked.groups if sees_all or rights.allows(Operation.DESCRIBE, ResourceType.GROUP, each)}
+    lags = await share_lags_here(broker, describes_topics(rights), asked.topic)
+    return ShareLagsPart(lags={group: lag for group, lag in lags.items() if group in visible})
 
 
 SHARE_POSITIONS = PartKind("share-positions", SharePositionsQuestion, SharePositionsPart, _positions_here)

@@ -9,7 +9,9 @@ RESULT_TYPES = {"jsonl": "application/x-ndjson", "csv": "text/csv", "parquet": "
 _READ = (
     optional(Operation.READ, TOPIC, "for messages, topic_rates and timers"),
     optional(Operation.DESCRIBE, TOPIC, "for partitions, and topics in tables of groups"),
-    optional(Operation.DESCRIBE, GROUP, "for consumer_offsets, consumer_lag, group_members and group_activity"),
+    optional(
+        Operation.DESCRIBE, GROUP, "for consumer_offsets, consumer_lag, group_members, group_activity and share_groups"
+    ),
 )
 
 _ANY_NOTE = "rows that the client has no right to are left out; one of these rights is needed to run a query"
