@@ -1,4 +1,4 @@
-"""The rows of the table share_groups: what a client may see, and one row for each partition."""
+"""The tables of the state of brokers: the rows of share groups that a client sees, one for each partition."""
 
 from types import SimpleNamespace
 from typing import Any, cast
