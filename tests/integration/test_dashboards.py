@@ -98,7 +98,7 @@ def cluster() -> Iterator[Scraped]:
         brokers = opened.enter_context(running_brokers(2, racks=False, grpc="127.0.0.1:0", http="127.0.0.1:0"))
         servers = brokers.servers[1]
         use(brokers.bootstrap, str(servers["grpc"]))
-        opened.enter_context(share_member(brokers.bootstrap, SHARE_GROUP, TOPIC, 5))
+        opened.enter_context(share_member(brokers.bootstrap, SHARE_GROUP, TOPIC, 1))
         addresses = [str(each["http"]) for each in brokers.servers.values()]
         # Both are counted again only some seconds after the scrape before.
         counted = {"tidemill_group_lag_seconds", "tidemill_scheduled_records_waiting"}
@@ -409,7 +409,7 @@ def test_a_real_prometheus_scrapes_a_broker(tmp_path: Path) -> None:
     with ExitStack() as opened:
         broker = opened.enter_context(Broker())
         use(broker.bootstrap_servers, broker.grpc)
-        opened.enter_context(share_member(broker.bootstrap_servers, SHARE_GROUP, TOPIC, 5))
+        opened.enter_context(share_member(broker.bootstrap_servers, SHARE_GROUP, TOPIC, 1))
         for name, text in files([broker.http.removeprefix("http://")]).items():
             (tmp_path / name).write_text(text.replace("interval: 15s", "interval: 1s"))
         server = opened.enter_context(running_prometheus(tmp_path / "prometheus.yml", tmp_path / "data"))

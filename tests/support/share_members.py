@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Message, ShareConsumer
+from confluent_kafka import AcknowledgeType, Message, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.support.waiting import eventually
 
@@ -12,7 +12,7 @@ WAIT_S = 30.0
 
 @contextmanager
 def share_member(bootstrap: str, group: str, topic: str, count: int) -> Iterator[tuple[ShareConsumer, list[Message]]]:
-    """A member of a share group that begins at the first record, and the records that it holds: at least `count`."""
+    """A member of a share group that begins at the first record, and the records of one poll: at least `count`."""
     first = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[first])
     admin = AdminClient({"bootstrap.servers": bootstrap})  # its futures fail when it is destroyed
@@ -30,7 +30,9 @@ def share_member(bootstrap: str, group: str, topic: str, count: int) -> Iterator
     held: list[Message] = []
 
     def has_enough() -> bool:
-        held.extend(member.poll(timeout=0.2) if len(held) < count else ())
+        for message in held:  # the client polls again only when it has acknowledged everything
+            member.acknowledge(message, AcknowledgeType.RELEASE)
+        held[:] = member.poll(timeout=0.2)
         return len(held) >= count
 
     try:

@@ -52,7 +52,8 @@ def _of_positions(group: str, topic: str, positions: list[SharePosition]) -> Ite
         yield Gauge("tidemill_share_lag_records", "Records that a share group has not done.", sum(known), labels)
     yield Gauge(
         "tidemill_share_lag_unknown_partitions",
-        "Partitions of a share group without a known lag: not begun, or without a replica at the coordinator.",
+        "Partitions of a share group whose lag its share coordinator does not know: not begun, or no replica there. "
+        "The leader of such a partition counts its lag while the group has members.",
         len(lags) - len(known),
         labels,
     )
