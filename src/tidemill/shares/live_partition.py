@@ -218,6 +218,7 @@ class LiveSharePartition:
 
     async def _write(self) -> None:
         """Store what waits, many acknowledgements in one write."""
+        waiting: list[tuple[Sequence[StateBatch], asyncio.Future[None]]] = []
         try:
             while self._queue:
                 waiting, self._queue = self._queue, []
@@ -235,7 +236,8 @@ class LiveSharePartition:
                     _resolve(done, failure)
         finally:
             self._writing = None
-            for _, done in self._queue:
+            stopped, self._queue = [*waiting, *self._queue], []
+            for _, done in stopped:  # those that were answered stay so
                 _resolve(done, NotLeaderOrFollower("the share partition stopped"))
 
     def _note(self, changed: Sequence[StateBatch]) -> None:
