@@ -203,7 +203,7 @@ def test_a_record_that_is_too_large(tidemill: CommandLine, monkeypatch: pytest.M
     ("setting", "words", "advice"),
     [
         ("cleanup.policy=compact", [], "a topic with cleanup.policy=compact rejects records without a key"),
-        ("tidemill.schedule.enable=true", ["-H", "tidemill-delay-ms=soon"], "tidemill-delay-ms are whole milliseconds"),
+        ("tidemill.schedule.enable=true", ["-H", "tidemill-delay-ms=soon"], "tidemill-move-to are whole milliseconds"),
     ],
 )
 def test_a_record_that_its_topic_does_not_take(

@@ -66,7 +66,9 @@ async def test_delivery_continues_after_an_unexpected_error(
         await fleet.until(lambda: {one.id for one in fleet.received} == wanted)
         assert len(made) > 3
         assert consumer.reserved == 0
-        assert fleet.dispatcher.supervisor.restarts[task] == 2
+        restarts = fleet.dispatcher.supervisor.restarts
+        assert restarts[task] + restarts["timeline load"] == 2  # the load uses the methods of the delivery
+        assert restarts[task] > 0
         assert any("injected into" in reason for reason in fleet.dispatcher.supervisor.reasons())
 
 

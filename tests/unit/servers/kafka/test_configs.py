@@ -1,5 +1,6 @@
 """Settings of topics and brokers through the Kafka server, in every version."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ async def test_settings_are_described_in_every_version(tmp_path: Path) -> None:
             node = {config.name: config for config in reported.results[1].configs}
             assert {name for name in node if name in broker_settings.SETTINGS} == set(broker_settings.SETTINGS)
             facts = {name: config.value for name, config in node.items() if name not in broker_settings.SETTINGS}
+            assert json.loads(facts.pop("tidemill.load") or "")["level"] == "normal"
             assert facts == {
                 "broker.rack": "",
                 "node.id": "0",
