@@ -9,7 +9,7 @@ from tests.fuzz.targets import targets
 
 pytest.importorskip("atheris", reason="atheris has no wheel for this Python")
 
-SECONDS = 20
+SECONDS = 6
 
 
 @pytest.mark.timeout(600)  # the imports of a child take long on a busy machine, before the seconds begin to count
