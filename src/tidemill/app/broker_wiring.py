@@ -243,26 +243,7 @@ class _Wiring:
             leader_of=self._view.leader_of,
             write_here=partial(write_marker, self._view, self._groups, is_cluster=self._is_cluster),
         )
-        self._share_states = ShareStateRouter(
-            node_id,
-            self._share_coordinator,
-            connect=self._peers.connect,
-            coordinator_of=self._coordinators.of_share,
-            ensure=lambda: self._internal.ensure(SHARE_STATE),
-        )
-        share_settings = ShareGroupSettings(self._group_overrides, self._view)
-        self._shares = SharePartitions(
-            self._share_states,
-            share_settings.open_log,
-            share_settings.policy,
-            share_settings.start,
-            clock_ms=environment.clock_ms,
-            steady_ms=environment.steady_ms or environment.clock_ms,
-        )
-        self._share_positions = SharePositions(
-            self._shares, self._share_coordinator, self._view, self._partitions, self._coordinators.of_share
-        )
-        self._metrics.snapshots.append(ShareReadings(self._share_positions, self._shares.counts).snapshot)
+        self._make_shares()
         states = self._membership.states
         self._metrics.sources.append(cluster_readings(self._metadata, states, node_id, is_cluster=self._is_cluster))
         watch = environment.watch
@@ -284,6 +265,29 @@ class _Wiring:
             lag_max_ms=settings.replica_lag_time_max_ms,
             present=lambda node: node in live_brokers(self._metadata.image),
         )
+
+    def _make_shares(self) -> None:
+        environment, node_id = self._environment, self._identity.node_id
+        self._share_states = ShareStateRouter(
+            node_id,
+            self._share_coordinator,
+            connect=self._peers.connect,
+            coordinator_of=self._coordinators.of_share,
+            ensure=lambda: self._internal.ensure(SHARE_STATE),
+        )
+        share_settings = ShareGroupSettings(self._group_overrides, self._view)
+        self._shares = SharePartitions(
+            self._share_states,
+            share_settings.open_log,
+            share_settings.policy,
+            share_settings.start,
+            clock_ms=environment.clock_ms,
+            steady_ms=environment.steady_ms or environment.clock_ms,
+        )
+        self._share_positions = SharePositions(
+            self._shares, self._share_coordinator, self._view, self._partitions, self._coordinators.of_share
+        )
+        self._metrics.snapshots.append(ShareReadings(self._share_positions, self._shares.counts).snapshot)
 
     def _make_loads(self) -> None:
         environment, node_id = self._environment, self._identity.node_id
